@@ -69,7 +69,7 @@ _HOME = {
     "hookimpl": "core.hookspecs",
 }
 
-__all__ = [*_HOME]  # noqa: PLE0604
+__all__ = list(_HOME)  # noqa: PLE0605
 __version__ = "0.1.0"
 
 

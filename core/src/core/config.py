@@ -73,7 +73,8 @@ class SchedulerConfig(Config):
         0.5, gt=0, le=1, description="Share of their token limits that running requests are first expected to use."
     )
     disable_overlap_schedule: bool | None = Field(
-        None, description="Read each step's tokens before the next is launched; default: where launches are synchronous."
+        None,
+        description="Read each step's tokens before the next is launched; default: where launches are synchronous.",
     )
 
 
