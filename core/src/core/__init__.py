@@ -69,7 +69,41 @@ _HOME = {
     "hookimpl": "core.hookspecs",
 }
 
-__all__ = list(_HOME)  # noqa: PLE0605
+__all__ = [
+    "AttentionBackend",
+    "AttentionBackendSpec",
+    "AttentionCapabilities",
+    "AttentionRequirements",
+    "BackendContext",
+    "CudaGraphSupport",
+    "DeviceInfo",
+    "Engine",
+    "ForwardBatch",
+    "ForwardMode",
+    "KVGroupGeometry",
+    "KVLayout",
+    "KVPool",
+    "KVPoolCapabilities",
+    "KVPoolContext",
+    "KVPoolRequirements",
+    "KVPoolSpec",
+    "NoOptions",
+    "RadixAttention",
+    "Reason",
+    "Sampler",
+    "SamplerCapabilities",
+    "SamplerContext",
+    "SamplerRequirements",
+    "SamplerSpec",
+    "SamplingBatch",
+    "SamplingParams",
+    "WeightLoader",
+    "WeightLoaderCapabilities",
+    "WeightLoaderContext",
+    "WeightLoaderRequirements",
+    "WeightLoaderSpec",
+    "hookimpl",
+]
 __version__ = "0.1.0"
 
 
