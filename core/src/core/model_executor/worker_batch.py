@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from core.model_executor.forward_mode import ForwardMode
-from core.sampling.params import SamplingParams
+from core.sampling.rows import RowInit
 
 Int32Array = npt.NDArray[np.int32]
-Int64Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +23,6 @@ class PageUpdate:
     rows: Int32Array
     columns: Int32Array
     page_ids: Int32Array
-
-
-@dataclass(frozen=True, slots=True)
-class RowInit:
-    """A row that starts, or starts again after a retraction: the parameters that stay on the device until it ends.
-
-    Attributes:
-        row: index of the row.
-        params: what the request asks for; `params.seed` is set.
-        eos_token_ids: ids that end the request, unless it ignores them.
-        prompt_ids: the prompt, for the repetition penalty.
-        output_ids: tokens drawn before a retraction, for the penalties.
-    """
-
-    row: int
-    params: SamplingParams
-    eos_token_ids: tuple[int, ...]
-    prompt_ids: Int32Array
-    output_ids: Int32Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
