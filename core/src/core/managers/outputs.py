@@ -12,14 +12,14 @@ class TokenLogprob:
     Attributes:
         token_id: the token.
         token: its text by itself; a part of a character shows as the replacement character.
-        bytes: its bytes.
+        utf8: its bytes, which may be a part of a character.
         logprob: its log-probability; None for a prompt's first token, which has none.
         top: the likeliest tokens at its place, likeliest first, as (token id, text, bytes, log-probability).
     """
 
     token_id: int
     token: str
-    bytes: bytes
+    utf8: bytes
     logprob: float | None
     top: tuple[tuple[int, str, bytes, float], ...] = ()
 
