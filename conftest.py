@@ -1,0 +1,20 @@
+"""Fixtures that tests of several distributions share."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
+DEMO_MODEL = ROOT / ".demo" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    """The demo model as a GGUF file; fetched once."""
+    if not DEMO_MODEL.exists():
+        subprocess.run([sys.executable, str(ROOT / "scripts" / "demo_model.py"), str(DEMO_MODEL)], check=True)
+    return DEMO_MODEL
