@@ -68,7 +68,9 @@ def main() -> None:
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    print(f"{'dtype':>9} {'transformers':>13} {'engine':>9} {'ratio':>6} {f'batch {BATCH}':>9} {'gain':>6}   (ms a step)")
+    print(
+        f"{'dtype':>9} {'transformers':>13} {'engine':>9} {'ratio':>6} {f'batch {BATCH}':>9} {'gain':>6}   (ms a step)"
+    )
     for dtype in options.dtype:
         theirs, ours = Transformers(options.model, dtype), Ours(options.model, dtype)
         theirs.token_seconds(), ours.token_seconds(1), ours.token_seconds(BATCH)
