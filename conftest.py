@@ -12,6 +12,10 @@ ROOT = Path(__file__).parent
 DEMO_MODEL = ROOT / ".demo" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-prompts", action="store_true", help="the demo model's full comparison with transformers")
+
+
 @pytest.fixture(scope="session")
 def demo_model() -> Path:
     """The demo model as a GGUF file; fetched once."""
