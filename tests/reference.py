@@ -28,7 +28,7 @@ class Checked:
         assert len(other) == len(self.answer)
         for place, (got, wanted, lead) in enumerate(zip(other, self.answer, self.leads, strict=True)):
             if got != wanted:
-                assert lead < NEAR_TIE, f"token {place} is {got}, expected {wanted}, which leads by {lead:.4f}"
+                assert lead < NEAR_TIE, f"token {place} is {got}, expected {wanted}, leading by {lead:.4f}"
                 return
 
 
@@ -41,6 +41,6 @@ def check(model: PreTrainedModel, prompt: Sequence[int], answer: Sequence[int]) 
     leads = (top.values[:, 0] - top.values[:, 1]).tolist()
     for place, (got, wanted, lead) in enumerate(zip(answer, top.indices[:, 0].tolist(), leads, strict=True)):
         assert got == wanted or lead < NEAR_TIE, (
-            f"prompt of {len(prompt)} tokens: token {place} is {got}, transformers has {wanted} with a lead of {lead:.4f}"
+            f"prompt of {len(prompt)} tokens: token {place} is {got}, transformers has {wanted}, leading by {lead:.4f}"
         )
     return Checked(list(answer), leads)
