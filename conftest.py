@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import core  # noqa: F401 - before pytest takes the folder core/, which it finds first, for the package
+
 ROOT = Path(__file__).parent
 DEMO_MODEL = ROOT / ".demo" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 

@@ -1,0 +1,1 @@
+"""The answers of each endpoint, whole and streamed."""

@@ -1,0 +1,68 @@
+"""`run`: the server process. Takes the port first and imports what is heavy afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from core.config import EngineConfig, ServerConfig
+from core.errors import ConfigError
+from core.server.binding import bind, url_of
+
+if TYPE_CHECKING:
+    from core.server.lifecycle import LoadedEngine
+    from core.server.service import Serving
+
+logger = logging.getLogger("core.server")
+
+Loader = Callable[[EngineConfig], "Awaitable[LoadedEngine]"]
+
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader | None = None) -> int:
+    """Serve until a signal or the engine's death; returns the process' exit code.
+
+    0 after a drained stop, 1 if the port is taken, the model cannot be served or the engine died; a second signal
+    ends the process at once with 128 + its number. `loader` replaces what loads the engine, for tests.
+    """
+    started = time.monotonic()
+    logging.basicConfig(level=server_config.log_level.upper(), format=_LOG_FORMAT)
+    try:
+        listener = bind(server_config.host, server_config.port)
+    except ConfigError as error:
+        logger.error("%s", error)
+        return 1
+
+    from core.server.app import build_app
+    from core.server.http_server import HttpServer, new_event_loop
+    from core.server.lifecycle import live
+    from core.server.loading import abandoned_thread, load_engine
+    from core.server.service import Service
+
+    model = engine_config.model
+    service = Service(model.model, model.served_model_name)
+    url = url_of(listener)
+    logger.info("listening on %s, loading %s", url, model.model)
+
+    def announce(serving: Serving) -> None:
+        logger.info(
+            "ready after %.1f s on %s: %s\n%s", time.monotonic() - started, url, service.served_name, serving.table
+        )
+
+    async def main() -> int:
+        http = HttpServer(build_app(service), listener)
+        load = loader or load_engine
+        return await live(http, service, lambda: load(engine_config), announce, server_config.drain_timeout)
+
+    with asyncio.Runner(loop_factory=new_event_loop()) as runner:
+        code = runner.run(main())
+    if abandoned_thread():
+        # Python would wait for, or crash in, a thread that is still importing or downloading. Nothing is left to do.
+        logging.shutdown()
+        os._exit(code)
+    return code
