@@ -56,7 +56,7 @@ LENGTHS = [
 ]
 TEXTS = (
     "Ἐν ἀρχῇ ἦν ὁ λόγος. Der schnelle braune Fuchs springt über den faulen Hund. 敏捷的棕色狐狸跳过了懒狗。 "
-    "Le cœur a ses raisons que la raison ne connaît point. すばしっこい茶色の狐。 12345 + 67890 = 80235; π ≈ 3.14159. 🙂"
+    "Le cœur a ses raisons que la raison ne connaît point. すばしっこい茶色の狐。 12345 + 67890 = 80235; π ≈ 3.14159. "
     "She said that the harbour was quiet that night, and nobody believed her until the morning came. "
 )
 
