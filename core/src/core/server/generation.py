@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from core.errors import InvalidRequest
 from core.managers.outputs import GenerationOutput
 from core.sampling.params import SamplingParams
-from core.server.engine_client import EngineClient, GenerationStream
+from core.server.front_end import FrontEnd, GenerationStream
 from core.server.schema.completions import Prompt
 
 News = tuple[int, GenerationOutput]
@@ -64,7 +64,7 @@ class Generation:
             yield prompt, GenerationOutput(index=index, text="", token_ids=[], finish_reason="abort")
 
 
-async def encode(engine: EngineClient, prompt: Prompt, *, add_special_tokens: bool) -> list[int]:
+async def encode(engine: FrontEnd, prompt: Prompt, *, add_special_tokens: bool) -> list[int]:
     """Token ids of a prompt, which are the prompt itself if it came as such. Raises `InvalidRequest` if it has none."""
     ids = await engine.encode_async(prompt, add_special_tokens) if isinstance(prompt, str) else prompt
     if not ids:
@@ -72,7 +72,7 @@ async def encode(engine: EngineClient, prompt: Prompt, *, add_special_tokens: bo
     return ids
 
 
-def submit(engine: EngineClient, work: Work, request_id: str) -> Generation:
+def submit(engine: FrontEnd, work: Work, request_id: str) -> Generation:
     """Queue all prompts, or none.
 
     Raises:

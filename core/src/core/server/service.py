@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from core.errors import CoreError, EngineDead, InvalidRequest
 from core.managers.messages import EngineStats
-from core.server.engine_client import EngineClient
 from core.server.errors import ModelNotFound, NotReady
+from core.server.front_end import FrontEnd
 from core.server.metrics import Metrics
 from core.server.request_record import RequestRecord
 from core.server.schema.request import UnknownFields
@@ -47,7 +47,7 @@ class Serving:
     `info` is shown by `/server_info`, `table`, the selection explained, in the start-up log.
     """
 
-    engine: EngineClient
+    engine: FrontEnd
     chat: ChatRenderer
     defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     info: Mapping[str, Any] = field(default_factory=dict)

@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from core.server.engine_client import EngineClient
 from core.server.exchange import Plan, exchange
+from core.server.front_end import FrontEnd
 from core.server.generation import Work, encode
 from core.server.replies.completions import CompletionReply, PromptText
 from core.server.request_record import RequestRecord
@@ -36,7 +36,7 @@ async def plan_completion(service: Service, serving: Serving, record: RequestRec
     return Plan(work, reply, bool(request.stream))
 
 
-async def _prompt(engine: EngineClient, prompt: Prompt, request: CompletionRequest) -> PromptText:
+async def _prompt(engine: FrontEnd, prompt: Prompt, request: CompletionRequest) -> PromptText:
     ids = await encode(engine, prompt, add_special_tokens=request.add_special_tokens)
     if isinstance(prompt, str):
         return PromptText(prompt, ids)

@@ -23,7 +23,7 @@ class GenerationStream(Protocol):
         ...
 
 
-class EngineClient(Protocol):
+class FrontEnd(Protocol):
     """Submits requests to a running engine."""
 
     @property
