@@ -11,6 +11,7 @@ import codecs
 from collections.abc import AsyncIterator, Sequence
 
 from core.errors import EngineDead, InvalidRequest, Overloaded
+from core.managers.input_validation import Admission
 from core.managers.messages import EngineReady, EngineStats
 from core.managers.outputs import GenerationOutput, TokenLogprob
 from core.sampling.params import SamplingParams
@@ -106,7 +107,7 @@ class FakeEngine:
         self.delay = delay
         self.script: list[int] = []
         self.context = 1000
-        self.max_running = 1000
+        self.max_submitted = 1000
         self.running = 0
         self.dead = asyncio.Event()
         self.failure: str | None = None
@@ -151,27 +152,20 @@ class FakeEngine:
     async def encode_async(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return ([BOS] if add_special_tokens and text else []) + list(text.encode())
 
-    def submit(
-        self,
-        prompt: str | Sequence[int],
-        params: SamplingParams,
-        *,
-        request_id: str | None = None,
-        extra_key: str = "",
-        add_special_tokens: bool = True,
-    ) -> FakeStream:
-        self.check_alive()
-        assert not isinstance(prompt, str)
+    def check(self, prompt: Sequence[int], params: SamplingParams) -> Admission:
         ids = list(prompt)
         if not all(0 <= token < VOCAB for token in ids):
             raise InvalidRequest(f"token ids must be below {VOCAB}", param="prompt")
         if len(ids) + (params.max_tokens or 1) > self.context:
             raise InvalidRequest(f"more than the context of {self.context} tokens", param="max_tokens")
-        if self.running >= self.max_running:
+        return Admission(ids, params)
+
+    def enqueue(self, admission: Admission, *, request_id: str, extra_key: str = "") -> FakeStream:
+        self.check_alive()
+        if len(self.submitted) >= self.max_submitted:
             raise Overloaded("too many requests wait")
-        assert request_id is not None
-        self.submitted.append((request_id, ids, params, extra_key))
-        return FakeStream(self, request_id, ids, params)
+        self.submitted.append((request_id, admission.prompt_ids, admission.params, extra_key))
+        return FakeStream(self, request_id, admission.prompt_ids, admission.params)
 
     async def flush_cache(self) -> int:
         return 8

@@ -240,16 +240,21 @@ async def test_a_body_over_the_limit(client: httpx.AsyncClient, declared: bool) 
 
 
 async def test_overload(client: httpx.AsyncClient, bench: Any) -> None:
-    bench.engine.max_running = 0
+    bench.engine.max_submitted = 0
     response = await client.post(COMPLETIONS, json={"prompt": "a"})
     assert error_of(response, 503)["code"] == "overloaded"
     assert int(response.headers["retry-after"]) >= 1
     assert bench.metric('core_requests_total{outcome="rejected"}') == 1
 
 
-async def test_a_refused_prompt_leaves_none_of_its_neighbours_behind(client: httpx.AsyncClient, bench: Any) -> None:
-    response = await client.post(COMPLETIONS, json={"prompt": [[1], [2], [999]], "stream": True})
+@pytest.mark.parametrize("stream", [False, True])
+async def test_prompts_are_queued_all_or_none(client: httpx.AsyncClient, bench: Any, stream: bool) -> None:
+    response = await client.post(COMPLETIONS, json={"prompt": [[1], [2], [999]], "stream": stream})
     assert error_of(response, 400)["param"] == "prompt"
+    assert bench.engine.submitted == []
+    bench.engine.max_submitted = 2
+    response = await client.post(COMPLETIONS, json={"prompt": [[1], [2], [3]], "stream": stream})
+    assert error_of(response, 503)["code"] == "overloaded"
     ids = [request_id for request_id, *_ in bench.engine.submitted]
     assert len(ids) == 2
     assert bench.engine.aborted == ids

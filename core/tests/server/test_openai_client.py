@@ -83,7 +83,7 @@ def test_errors_are_the_clients_own(api: openai.OpenAI, live_server: Any) -> Non
     with pytest.raises(openai.NotFoundError) as missing:
         api.completions.create(model="gpt-9", prompt="a")
     assert missing.value.code == "model_not_found"
-    live_server.bench.engine.max_running = 0
+    live_server.bench.engine.max_submitted = 0
     with pytest.raises(openai.InternalServerError) as busy:
         api.completions.create(model="tiny", prompt="a")
     assert (busy.value.status_code, busy.value.code) == (503, "overloaded")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from core.managers.messages import EngineReady, EngineStats
 from core.managers.outputs import GenerationOutput
 from core.sampling.params import SamplingParams
+
+if TYPE_CHECKING:
+    from core.managers.input_validation import Admission
 
 
 class GenerationStream(Protocol):
@@ -37,24 +40,20 @@ class FrontEnd(Protocol):
         ...
 
     @property
-    def tokenizer(self) -> Any:
-        """The model's tokenizer, as transformers makes it."""
+    def tokenizer(self) -> Any | None:
+        """The model's tokenizer, with the interface of transformers' fast ones; None if it has none."""
         ...
 
     async def encode_async(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; long texts are encoded off the event loop."""
         ...
 
-    def submit(
-        self,
-        prompt: str | Sequence[int],
-        params: SamplingParams,
-        *,
-        request_id: str | None = None,
-        extra_key: str = "",
-        add_special_tokens: bool = True,
-    ) -> GenerationStream:
-        """Queue a request. Raises `InvalidRequest`, `Overloaded` or `EngineDead` before anything is queued."""
+    def check(self, prompt: Sequence[int], params: SamplingParams) -> Admission:
+        """Whether a request can be served at all. Queues nothing. Raises `InvalidRequest`."""
+        ...
+
+    def enqueue(self, admission: Admission, *, request_id: str, extra_key: str = "") -> GenerationStream:
+        """Queue what `check` has let pass. Raises `Overloaded` or `EngineDead`; nothing is queued then."""
         ...
 
     async def flush_cache(self) -> int:

@@ -78,11 +78,12 @@ def submit(engine: FrontEnd, work: Work, request_id: str) -> Generation:
     Raises:
         InvalidRequest, Overloaded, EngineDead: nothing of this request is queued then.
     """
+    admissions = [engine.check(ids, work.params) for ids in work.prompts]
     streams: list[GenerationStream] = []
     try:
-        for number, ids in enumerate(work.prompts):
-            each_id = request_id if len(work.prompts) == 1 else f"{request_id}-{number}"
-            streams.append(engine.submit(ids, work.params, request_id=each_id, extra_key=work.extra_key))
+        for number, admission in enumerate(admissions):
+            each_id = request_id if len(admissions) == 1 else f"{request_id}-{number}"
+            streams.append(engine.enqueue(admission, request_id=each_id, extra_key=work.extra_key))
     except BaseException:
         for stream in streams:
             stream.abort()

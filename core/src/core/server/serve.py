@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from core.config import EngineConfig, ServerConfig
@@ -39,9 +40,9 @@ def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader
         return 1
 
     from core.server.app import build_app
+    from core.server.daemon_thread import any_abandoned
     from core.server.http_server import HttpServer, new_event_loop
     from core.server.lifecycle import live
-    from core.server.loading import abandoned_thread, load_engine
     from core.server.service import Service
 
     model = engine_config.model
@@ -56,13 +57,19 @@ def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader
 
     async def main() -> int:
         http = HttpServer(build_app(service), listener)
-        load = loader or load_engine
-        return await live(http, service, lambda: load(engine_config), announce, server_config.drain_timeout)
+        load = partial(loader or _load_engine, engine_config)
+        return await live(http, service, load, announce, server_config.drain_timeout)
 
     with asyncio.Runner(loop_factory=new_event_loop()) as runner:
         code = runner.run(main())
-    if abandoned_thread():
+    if any_abandoned():
         # Python would wait for, or crash in, a thread that is still importing or downloading. Nothing is left to do.
         logging.shutdown()
         os._exit(code)
     return code
+
+
+async def _load_engine(config: EngineConfig) -> LoadedEngine:
+    from core.server.loading import load_engine
+
+    return await load_engine(config)

@@ -25,7 +25,8 @@ async def plan_completion(service: Service, serving: Serving, record: RequestRec
     service.check_model(request.model)
     engine = serving.engine
     prompts = [await _prompt(engine, prompt, request) for prompt in request.prompt]
-    specials = frozenset(engine.tokenizer.all_special_ids) if request.logprobs is not None else frozenset()
+    tokenizer = engine.tokenizer if request.logprobs is not None else None
+    specials = frozenset() if tokenizer is None else frozenset(tokenizer.all_special_ids)
     work = Work(
         prompts=[prompt.token_ids for prompt in prompts],
         params=request.params(serving.defaults),
@@ -40,8 +41,8 @@ async def _prompt(engine: FrontEnd, prompt: Prompt, request: CompletionRequest) 
     ids = await encode(engine, prompt, add_special_tokens=request.add_special_tokens)
     if isinstance(prompt, str):
         return PromptText(prompt, ids)
-    shown = request.echo or request.logprobs is not None
-    return PromptText(engine.tokenizer.decode(ids) if shown else "", ids)
+    tokenizer = engine.tokenizer if request.echo or request.logprobs is not None else None
+    return PromptText("" if tokenizer is None else tokenizer.decode(ids), ids)
 
 
 async def create_completion(request: Request) -> Response:
