@@ -169,10 +169,17 @@ async def test_wrong_fields_of_chat(client: httpx.AsyncClient, bench: Any, field
         ({"text": "a", "sampling_params": {"regex": "a"}}, "regex"),
         ({"text": "a", "sampling_params": [1]}, "sampling_params"),
         ({"text": "a", "top_logprobs_num": 21}, "top_logprobs_num"),
+        ({"text": "a", "rid": ""}, "rid"),
+        ({"text": "a", "rid": "two\r\nlines"}, "rid"),
+        ({"text": "a", "rid": "naïve"}, "rid"),
     ],
 )
 async def test_wrong_fields_of_generate(client: httpx.AsyncClient, body: dict[str, Any], param: str) -> None:
     assert error_of(await client.post("/generate", json=body), 400)["param"] == param
+
+
+async def test_a_refusal_has_an_id_too(client: httpx.AsyncClient) -> None:
+    assert (await client.post(COMPLETIONS, json={})).headers["x-request-id"].startswith("cmpl-")
 
 
 async def test_a_message_says_what_was_got_and_names_the_field(client: httpx.AsyncClient) -> None:

@@ -46,7 +46,9 @@ async def exchange(request: Request, prefix: str, planner: Planner) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except CoreError as error:
         record.failed(error)
-        return error_response(error)
+        response = error_response(error)
+        response.headers["x-request-id"] = record.request_id
+        return response
     except BaseException as error:
         record.failed(error)
         raise

@@ -64,12 +64,19 @@ class Generation:
             yield prompt, GenerationOutput(index=index, text="", token_ids=[], finish_reason="abort")
 
 
-async def encode(engine: FrontEnd, prompt: Prompt, *, add_special_tokens: bool) -> list[int]:
-    """Token ids of a prompt, which are the prompt itself if it came as such. Raises `InvalidRequest` if it has none."""
-    ids = await engine.encode_async(prompt, add_special_tokens) if isinstance(prompt, str) else prompt
-    if not ids:
-        raise InvalidRequest("The prompt is empty: it has no token", param="prompt")
-    return ids
+async def encode(engine: FrontEnd, prompts: Sequence[Prompt], *, add_special_tokens: bool) -> list[list[int]]:
+    """Token ids of each prompt, which are the prompt itself if it came as such. Lets others run in between.
+
+    Raises `InvalidRequest` if one has none.
+    """
+    encoded: list[list[int]] = []
+    for prompt in prompts:
+        if encoded:
+            await asyncio.sleep(0)
+        encoded.append(await engine.encode_async(prompt, add_special_tokens) if isinstance(prompt, str) else prompt)
+        if not encoded[-1]:
+            raise InvalidRequest("The prompt is empty: it has no token", param="prompt")
+    return encoded
 
 
 def submit(engine: FrontEnd, work: Work, request_id: str) -> Generation:

@@ -29,7 +29,7 @@ async def plan_chat(service: Service, serving: Serving, record: RequestRecord, b
         **(request.chat_template_kwargs or {}),
     )
     # The template writes the special tokens that it wants; the tokenizer must not add its own.
-    ids = await encode(serving.engine, text, add_special_tokens=False)
+    (ids,) = await encode(serving.engine, [text], add_special_tokens=False)
     work = Work(prompts=[ids], params=request.params(serving.defaults), extra_key=request.cache_salt or "")
     return Plan(work, ChatReply(request, record, service.served_name, ids), bool(request.stream))
 

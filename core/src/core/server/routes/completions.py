@@ -24,25 +24,33 @@ async def plan_completion(service: Service, serving: Serving, record: RequestRec
     service.unknown_fields.log(request, PATH)
     service.check_model(request.model)
     engine = serving.engine
-    prompts = [await _prompt(engine, prompt, request) for prompt in request.prompt]
+    ids = await encode(engine, request.prompt, add_special_tokens=request.add_special_tokens)
     tokenizer = engine.tokenizer if request.logprobs is not None else None
-    specials = frozenset() if tokenizer is None else frozenset(tokenizer.all_special_ids)
     work = Work(
-        prompts=[prompt.token_ids for prompt in prompts],
+        prompts=ids,
         params=request.params(serving.defaults),
         extra_key=request.cache_salt or "",
         prompt_only=request.new_tokens == 0,
     )
-    reply = CompletionReply(request, record, service.served_name, prompts, specials)
+    reply = CompletionReply(
+        request,
+        record,
+        service.served_name,
+        [
+            PromptText(_text(prompt, request, engine), own_ids)
+            for prompt, own_ids in zip(request.prompt, ids, strict=True)
+        ],
+        frozenset() if tokenizer is None else frozenset(tokenizer.all_special_ids),
+    )
     return Plan(work, reply, bool(request.stream))
 
 
-async def _prompt(engine: FrontEnd, prompt: Prompt, request: CompletionRequest) -> PromptText:
-    ids = await encode(engine, prompt, add_special_tokens=request.add_special_tokens)
+def _text(prompt: Prompt, request: CompletionRequest, engine: FrontEnd) -> str:
+    """The prompt as text; of ids only where the answer needs it."""
     if isinstance(prompt, str):
-        return PromptText(prompt, ids)
+        return prompt
     tokenizer = engine.tokenizer if request.echo or request.logprobs is not None else None
-    return PromptText("" if tokenizer is None else tokenizer.decode(ids), ids)
+    return "" if tokenizer is None else str(tokenizer.decode(prompt))
 
 
 async def create_completion(request: Request) -> Response:

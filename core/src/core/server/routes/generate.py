@@ -26,7 +26,7 @@ async def plan_generate(service: Service, serving: Serving, record: RequestRecor
     if request.rid is not None:
         service.rename(record, request.rid)
     params = request.params(serving.defaults)
-    prompts = [await encode(serving.engine, prompt, add_special_tokens=True) for prompt in request.prompts]
+    prompts = await encode(serving.engine, request.prompts, add_special_tokens=True)
     reply = GenerateReply(request, record, params.n)
     return Plan(Work(prompts=prompts, params=params), reply, request.stream)
 

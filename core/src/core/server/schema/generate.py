@@ -67,7 +67,7 @@ class GenerateRequest(RequestModel):
     input_ids: list[Prompt] | None = None
     sampling_params: GenerateSampling | None = None
     stream: bool = False
-    rid: str | None = Field(None, min_length=1, max_length=256)
+    rid: str | None = Field(None, max_length=256, pattern=r"^[!-~]+$")
     return_logprob: bool = False
     logprob_start_len: int = Field(-1, ge=-1, description="0 also reports the prompt's tokens.")
     top_logprobs_num: int = Field(0, ge=0, le=20)
