@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pluggy
 
-from core.attention.capabilities import AttentionBackendSpec
-from core.loading.capabilities import WeightLoaderSpec
-from core.mem_cache.capabilities import KVPoolSpec
-from core.sampling.capabilities import SamplerSpec
-from core.specs import API_MAJOR, API_MINOR
+from core.attention.capabilities import AttentionBackendSpec, AttentionCapabilities
+from core.loading.capabilities import WeightLoaderCapabilities, WeightLoaderSpec
+from core.mem_cache.capabilities import KVPoolCapabilities, KVPoolSpec
+from core.sampling.capabilities import SamplerCapabilities, SamplerSpec
+from core.specs import API_MAJOR, API_MINOR, PluginSpec
 
 PROJECT_NAME = "core"
 
@@ -43,12 +44,28 @@ def core_weight_loaders() -> Iterable[WeightLoaderSpec]:  # type: ignore[empty-b
     """Weight loaders that this distribution brings. Called once at start-up, in every process."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginKind:
-    """One kind of plugin: its entry-point group, which carries the API's major version, and its hook."""
+    """One kind of plugin.
+
+    Attributes:
+        name: in the entry-point group, in tables and in `--plugins-disable`.
+        title: for sentences, in the singular.
+        hook: the hook that its plugins implement.
+        spec: what the hook returns an iterable of.
+        capabilities: type of the spec's `capabilities`.
+        flag: the option with which a user names a plugin of this kind.
+        example: a distribution that brings one, for whoever has none installed.
+        api: the version of the plugin API; the major one is in the group's name.
+    """
 
     name: str
+    title: str
     hook: str
+    spec: type[PluginSpec[Any]]
+    capabilities: type
+    flag: str
+    example: str
     api: tuple[int, int] = (API_MAJOR, API_MINOR)
 
     @property
@@ -57,9 +74,46 @@ class PluginKind:
         return f"core.{self.name}.v{self.api[0]}"
 
 
-ATTENTION = PluginKind("attention", "core_attention_backends")
-KV_POOL = PluginKind("kv_pool", "core_kv_pools")
-SAMPLER = PluginKind("sampler", "core_samplers")
-WEIGHT_LOADER = PluginKind("weight_loader", "core_weight_loaders")
+ATTENTION = PluginKind(
+    name="attention",
+    title="attention backend",
+    hook="core_attention_backends",
+    spec=AttentionBackendSpec,
+    capabilities=AttentionCapabilities,
+    flag="--attention-backend",
+    example="plugin-attention-torch",
+)
+KV_POOL = PluginKind(
+    name="kv_pool",
+    title="KV pool",
+    hook="core_kv_pools",
+    spec=KVPoolSpec,
+    capabilities=KVPoolCapabilities,
+    flag="--kv-pool",
+    example="plugin-kv-pool-mha",
+)
+SAMPLER = PluginKind(
+    name="sampler",
+    title="sampler",
+    hook="core_samplers",
+    spec=SamplerSpec,
+    capabilities=SamplerCapabilities,
+    flag="--sampler",
+    example="core",
+)
+WEIGHT_LOADER = PluginKind(
+    name="weight_loader",
+    title="weight loader",
+    hook="core_weight_loaders",
+    spec=WeightLoaderSpec,
+    capabilities=WeightLoaderCapabilities,
+    flag="--load-format",
+    example="plugin-loader-gguf",
+)
 
 KINDS: tuple[PluginKind, ...] = (ATTENTION, KV_POOL, SAMPLER, WEIGHT_LOADER)
+
+
+def kind_named(name: str) -> PluginKind | None:
+    """The kind of that name, or None: a distribution may have been written for kinds that this core does not know."""
+    return next((kind for kind in KINDS if kind.name == name), None)

@@ -87,6 +87,8 @@ class PluginSpec(Generic[C]):
             and never initialises the device.
         options: pydantic model of the plugin's own settings.
         auto_priority: `auto` takes the highest among the able; None means never.
+        distribution: name and version of the distribution that it came from, for messages. The loader fills it in;
+            what a plugin writes here is overwritten.
     """
 
     name: str
@@ -96,6 +98,7 @@ class PluginSpec(Generic[C]):
     probe: Callable[[DeviceInfo], list[Reason]] = field(default=no_probe)
     options: type[BaseModel] = NoOptions
     auto_priority: int | None = None
+    distribution: str = field(default="", compare=False)
 
 
 def check_member(
