@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import final
 
 from core.managers.request import Req
@@ -14,7 +15,7 @@ class SchedulePolicy(ABC):
     """Orders the waiting requests. Retracted requests are not subject to it: they go first."""
 
     @abstractmethod
-    def order(self, waiting: Sequence[Req]) -> list[Req]:
+    def order(self, waiting: Collection[Req]) -> list[Req]:
         """The requests to try, in this order; a subset is allowed. Mutates nothing."""
 
 
@@ -22,7 +23,7 @@ class SchedulePolicy(ABC):
 class FirstComeFirstServed(SchedulePolicy):
     """`fcfs`: in the order of arrival."""
 
-    def order(self, waiting: Sequence[Req]) -> list[Req]:
+    def order(self, waiting: Collection[Req]) -> list[Req]:
         return list(waiting)
 
 
@@ -40,8 +41,8 @@ class LongestPrefixMatch(SchedulePolicy):
     def __init__(self, memory: KVMemory) -> None:
         self._memory = memory
 
-    def order(self, waiting: Sequence[Req]) -> list[Req]:
-        window = list(waiting[: self.WINDOW])
+    def order(self, waiting: Collection[Req]) -> list[Req]:
+        window = list(islice(waiting, self.WINDOW))
         if len(window) < 2:
             return window
 

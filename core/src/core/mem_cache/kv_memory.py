@@ -90,7 +90,7 @@ class KVMemory:
 
     def peek(self, token_ids: npt.NDArray[np.int32], extra_key: str) -> int:
         """Tokens of the longest cached prefix, as `open` would find it. Locks nothing."""
-        return self.cache.match(token_ids[:-1], extra_key).num_tokens
+        return self.cache.peek(token_ids[:-1], extra_key)
 
     def _take(self, num_pages: int) -> npt.NDArray[np.int32] | None:
         shortage = num_pages - self.allocator.num_free
@@ -102,7 +102,7 @@ class KVMemory:
         return page_ids
 
     def grow(self, lease: Lease, num_tokens: int) -> bool:
-        """Give the lease pages for `num_tokens` tokens, evicting if need be. False, and unchanged, if there are none."""
+        """Give the lease pages for `num_tokens` tokens, evicting if need be. False, and unchanged, if too few."""
         wanted = self.pages_for(num_tokens) - lease.num_pages
         if wanted <= 0:
             return True
@@ -135,7 +135,7 @@ class KVMemory:
         if num_full <= lease.num_published or not self.cache.enabled:
             return
         token_ids = token_ids[: num_full * self.page_size]
-        if self.cache.match(token_ids, lease.extra_key).num_tokens > lease.num_published * self.page_size:
+        if self.cache.peek(token_ids, lease.extra_key) > lease.num_published * self.page_size:
             # Another request published these tokens first. The lease keeps its own copies, which launched steps
             # write, until it ends: locking the others as well could take more pages than admission set aside.
             return
@@ -158,8 +158,7 @@ class KVMemory:
         freed = page_ids[first_own:]
         if self.cache.enabled and num_full > first_own:
             kept = self.cache.insert(token_ids[: num_full * self.page_size], page_ids[:num_full], lease.extra_key)
-            duplicates = page_ids[first_own:num_full][kept.page_ids[first_own:num_full] != page_ids[first_own:num_full]]
-            freed = np.concatenate([duplicates, page_ids[num_full:]])
+            freed = np.concatenate([kept.returned_page_ids, page_ids[num_full:]])
         self.num_held_pages -= len(page_ids) - first_own
         self.allocator.free(freed)
         self.cache.unlock(lease.handle)
