@@ -6,6 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import final
 
@@ -17,6 +18,8 @@ from core.managers.messages import EngineFailed, EngineReady, FromEngine, Shutdo
 
 logger = logging.getLogger(__name__)
 
+POLL = 0.005
+"""Seconds between two looks at whether the thread has ended."""
 CLOSE_TIMEOUT = 30.0
 """Seconds that the step under way gets to end. A thread cannot be killed; after that it is left behind."""
 CLOSE_TIMEOUT_LOADING = 1.0
@@ -33,7 +36,8 @@ class EngineThread(EngineClient):
 
     def __init__(self, build: Callable[[], EngineCore]) -> None:
         self._build = build
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
+        """While it may run."""
         self._inbox: queue.SimpleQueue[Sequence[ToEngine]] = queue.SimpleQueue()
         self._outbox: asyncio.Queue[list[FromEngine]] = asyncio.Queue()
         self._ready: EngineReady | None = None
@@ -41,18 +45,21 @@ class EngineThread(EngineClient):
         self._build_error: BaseException | None = None
 
     def launch(self) -> None:
-        if self._thread is None and not self._death:
+        if self.thread is None and not self._death:
             run = threading.Thread(target=self._run, args=(asyncio.get_running_loop(),), name="engine", daemon=True)
-            self._thread = run
+            self.thread = run
             run.start()
 
     async def start(self) -> EngineReady:
         self.launch()
         if self._ready is None:
-            first = await self._next()
-            if self._build_error is not None:
-                raise self._build_error
-            (ready,) = first
+            news = await self._next()
+            error, self._build_error = self._build_error, None
+            if error is not None:
+                raise error
+            if not news:
+                raise EngineDead(self._death)
+            (ready,) = news
             assert isinstance(ready, EngineReady)
             self._ready = ready
         return self._ready
@@ -76,11 +83,13 @@ class EngineThread(EngineClient):
 
     async def close(self) -> None:
         self._death = self._death or "the engine was closed"
-        thread, self._thread = self._thread, None
+        thread = self.thread
         if thread is not None:
             timeout = CLOSE_TIMEOUT_LOADING if self._ready is None else CLOSE_TIMEOUT
             self._inbox.put([Shutdown()])
-            await asyncio.to_thread(thread.join, timeout)
+            end = time.monotonic() + timeout
+            while thread.is_alive() and time.monotonic() < end:  # no executor: it may be the interpreter's exit
+                await asyncio.sleep(POLL)
             if thread.is_alive():
                 logger.warning("the engine's thread did not end within %g s and is left behind", timeout)
         self._outbox.put_nowait([])
@@ -99,7 +108,8 @@ class EngineThread(EngineClient):
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         def send(news: list[FromEngine]) -> None:
-            loop.call_soon_threadsafe(self._outbox.put_nowait, news)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._outbox.put_nowait, news)
 
         core: EngineCore | None = None
         try:
@@ -110,8 +120,7 @@ class EngineThread(EngineClient):
                 self._build_error = error
             else:
                 logger.exception("the engine failed")
-            if not loop.is_closed():
-                send([EngineFailed(describe_failure(error))])
+            send([EngineFailed(describe_failure(error))])
 
     def _receive(self, wait: bool) -> list[ToEngine]:
         messages: list[ToEngine] = []

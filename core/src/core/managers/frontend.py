@@ -7,7 +7,6 @@ import logging
 import secrets
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, final
 
 import msgspec
@@ -29,6 +28,7 @@ from core.managers.messages import (
     ToEngine,
 )
 from core.managers.request_stream import GenerationStream
+from core.managers.text_codec import TextCodec
 from core.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LONG_TEXT = 4096
-"""Characters above which a text is encoded in a thread, off the event loop."""
 NUM_SEEDS = 2**63
 
 
@@ -56,7 +54,8 @@ class Frontend:
     def __init__(
         self, client: EngineClient, info: ModelInfo, tokenizer: Any | None, *, max_queued_requests: int | None
     ) -> None:
-        self.tokenizer = tokenizer
+        self.codec = TextCodec(tokenizer)
+        """Text to token ids and back."""
         self.stats = EngineStats()
         """The latest gauges and counters."""
         self._client = client
@@ -70,8 +69,6 @@ class Frontend:
         self._num_waiting = 0
         self._flushes: dict[int, asyncio.Future[int]] = {}
         self._num_flushes = 0
-        # One thread: a long text does not take all cores, and the tokenizer is entered once at a time.
-        self._encoder = ThreadPoolExecutor(1, thread_name_prefix="tokenizer")
 
     # -- life ----------------------------------------------------------------------------------------------------
 
@@ -106,25 +103,22 @@ class Frontend:
             await asyncio.gather(self._receiving, return_exceptions=True)
         self._end("the engine was closed")
         await self._client.close()
-        self._encoder.shutdown(wait=False, cancel_futures=True)
+        self.codec.close()
 
-    # -- text ----------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    @property
+    def tokenizer(self) -> Any | None:
+        """The model's tokenizer, as transformers makes it; None if it has none."""
+        return self.codec.tokenizer
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text. Raises `InvalidRequest` if the model has no tokenizer."""
-        if self.tokenizer is None:
-            raise InvalidRequest("This model has no tokenizer: give the prompt as token ids", param="prompt")
-        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=add_special_tokens, verbose=False)
-        return ids
+        return self.codec.encode(text, add_special_tokens)
 
     async def encode_async(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """`encode` that never holds the event loop up: long texts are encoded in a thread."""
-        if self.tokenizer is None or len(text) < LONG_TEXT:
-            return self.encode(text, add_special_tokens)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._encoder, self.encode, text, add_special_tokens)
-
-    # -- requests ------------------------------------------------------------------------------------------------
+        return await self.codec.encode_async(text, add_special_tokens)
 
     def check(
         self, prompt: str | Sequence[int], params: SamplingParams, *, add_special_tokens: bool = True
