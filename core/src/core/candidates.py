@@ -165,7 +165,8 @@ def hold_contest(
 def render(rows: Iterable[Row]) -> str:
     """The rows as plain text in columns; the role is written once."""
     rows = list(rows)
-    role_width, name_width = (max(len(text) for text in texts) for texts in zip(*((r.role, r.name) for r in rows)))
+    role_width = max((len(row.role) for row in rows), default=0)
+    name_width = max((len(row.name) for row in rows), default=0)
     lines, role = [], ""
     for row in rows:
         shown, role = ("" if row.role == role else row.role), row.role

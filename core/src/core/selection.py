@@ -103,7 +103,7 @@ def select_weight_loader(
     Raises:
         SelectionError: nobody can, or not the one that was named.
     """
-    requirements = WeightLoaderRequirements(suffixes)
+    requirements = WeightLoaderRequirements(suffixes=suffixes)
 
     def judge(capabilities: WeightLoaderCapabilities) -> list[Reason]:
         return capabilities.mismatches(requirements)
@@ -139,7 +139,7 @@ def select_runtime(
     decode, prefill = _chosen_attention(attention, config.attention.attention_option, dtype)
 
     def judge(capabilities: SamplerCapabilities) -> list[Reason]:
-        return capabilities.mismatches(SamplerRequirements(device.type))
+        return capabilities.mismatches(SamplerRequirements(device_type=device.type))
 
     contest = hold_contest(registry, SAMPLER, SAMPLER.name, config.sampling.sampler, device, judge)
     sampler = _chosen_from(contest, config.sampling.sampler_option)
