@@ -1,0 +1,44 @@
+"""The command `serve`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from core import __version__
+from core.cli_options import SettingsParser
+from core.errors import ConfigError, CoreError, PluginError
+from core.log import configure_logging
+
+_USAGE = """serve --model MODEL [options]
+       serve plugins list | explain"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code.
+
+    0: done; 1: failed; 2: a setting or a plugin does not fit, and nothing was started; 130: interrupted.
+    """
+    words = sys.argv[1:] if argv is None else list(argv)
+    try:
+        if words[:1] == ["plugins"]:
+            from core.cli_plugins import run_plugins
+
+            return run_plugins(words[1:])
+        return _serve(words)
+    except CoreError as error:
+        print(f"serve: {error}", file=sys.stderr)
+        return 2 if isinstance(error, (ConfigError, PluginError)) else 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _serve(words: list[str]) -> int:
+    parser = SettingsParser("serve", _USAGE, "Serves a language model over HTTP, with OpenAI's API.")
+    parser.add_argument("--version", action="version", version=f"core {__version__}")
+    engine_config, server_config, _ = parser.parse_settings(words)
+    configure_logging(server_config.log_level)
+
+    from core.server.serve import run
+
+    return run(engine_config, server_config)
