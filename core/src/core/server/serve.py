@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from core.config import EngineConfig, ServerConfig
 from core.errors import ConfigError
+from core.log import configure_logging
 from core.server.binding import bind, url_of
 
 if TYPE_CHECKING:
@@ -22,8 +24,6 @@ logger = logging.getLogger("core.server")
 
 Loader = Callable[[EngineConfig], "Awaitable[LoadedEngine]"]
 
-_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-
 
 def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader | None = None) -> int:
     """Serve until a signal or the engine's death; returns the process' exit code.
@@ -32,7 +32,7 @@ def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader
     ends the process at once with 128 + its number. `loader` replaces what loads the engine, for tests.
     """
     started = time.monotonic()
-    logging.basicConfig(level=server_config.log_level.upper(), format=_LOG_FORMAT)
+    configure_logging(server_config.log_level)
     try:
         listener = bind(server_config.host, server_config.port)
     except ConfigError as error:
@@ -64,6 +64,7 @@ def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader
         code = runner.run(main())
     if any_abandoned():
         # Python would wait for, or crash in, a thread that is still importing or downloading. Nothing is left to do.
+        sys.stdout.flush()
         logging.shutdown()
         os._exit(code)
     return code

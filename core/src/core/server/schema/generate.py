@@ -38,7 +38,7 @@ class GenerateSampling(RequestModel):
     temperature: float | None = Field(None, ge=0, le=2)
     top_k: int | None = Field(None, ge=-1, lt=2**31)
     top_p: float | None = Field(None, ge=0, le=1)
-    min_p: float = Field(0.0, ge=0, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, gt=0)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
@@ -103,7 +103,7 @@ class GenerateRequest(RequestModel):
             temperature=first_given(fields.temperature, defaults.temperature),
             top_k=first_given(fields.top_k, defaults.top_k),
             top_p=first_given(fields.top_p, defaults.top_p),
-            min_p=fields.min_p,
+            min_p=first_given(fields.min_p, defaults.min_p),
             repetition_penalty=first_given(fields.repetition_penalty, defaults.repetition_penalty),
             frequency_penalty=fields.frequency_penalty,
             presence_penalty=fields.presence_penalty,

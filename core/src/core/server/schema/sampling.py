@@ -62,6 +62,7 @@ class SamplingDefaults:
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
     repetition_penalty: float = 1.0
 
     @classmethod
@@ -133,7 +134,7 @@ class SamplingFields(RequestModel):
             temperature=first_given(self.temperature, defaults.temperature),
             top_k=first_given(self.top_k, defaults.top_k),
             top_p=first_given(self.top_p, defaults.top_p),
-            min_p=self.min_p or 0.0,
+            min_p=first_given(self.min_p, defaults.min_p),
             repetition_penalty=first_given(self.repetition_penalty, defaults.repetition_penalty),
             frequency_penalty=self.frequency_penalty or 0.0,
             presence_penalty=self.presence_penalty or 0.0,
