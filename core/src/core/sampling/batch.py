@@ -16,7 +16,7 @@ class SamplingBatch:
         top_k: `[bs]` int32, `vocab_size` where all are kept.
         top_p: `[bs]` float32, 1 where all are kept.
         min_p: `[bs]` float32, 0 where all are kept.
-        seeds: `[bs]` int64.
+        seeds: `[bs]` int64; without meaning where `all_greedy`.
         positions: `[bs]` int64, index in its row of the token to be drawn.
         repetition_penalty: `[bs]` float32, 1 where there is none.
         frequency_penalty: `[bs]` float32, 0 where there is none.
@@ -33,6 +33,8 @@ class SamplingBatch:
         any_top_p: likewise.
         any_min_p: likewise.
         any_penalty: some row has a penalty.
+        max_top_k: the largest `top_k` of the rows that are not greedy, so that a sampler knows on the host how many
+            tokens it must rank; None: not known.
     """
 
     temperature: torch.Tensor
@@ -55,3 +57,4 @@ class SamplingBatch:
     any_top_p: bool = False
     any_min_p: bool = False
     any_penalty: bool = False
+    max_top_k: int | None = None

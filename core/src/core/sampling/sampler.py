@@ -25,8 +25,8 @@ class Sampler(ABC):
     """Draws one token a row.
 
     The order is: penalties (repetition over prompt and output; frequency and presence over output), minimum length,
-    grammar mask, logit bias, temperature, top-k, top-p, min-p, then the draw. `core.sampling.adjust_logits` does the
-    part up to the bias for samplers that have no kernel of their own for it.
+    grammar mask, logit bias, temperature, top-k, top-p, min-p, then the draw. `adjust_logits` of
+    `core.sampling.logits` does the part up to the bias for samplers that have no kernel of their own for it.
 
     The draw is stateless: the noise of a token comes from a hash of (seed, position, token), see
     `core.sampling.noise`, so that a seeded request gives the same tokens alone, in any batch, on any sampler that

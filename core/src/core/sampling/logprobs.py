@@ -1,0 +1,35 @@
+"""Log-probabilities under the model's own distribution, before penalties and temperature."""
+
+from __future__ import annotations
+
+import torch
+
+from core.sampling.ranking import gaps_below_max, key_ids, rank_keys, sanitize, smallest_keys
+
+
+def gather_logprobs(
+    logits: torch.Tensor, token_ids: torch.Tensor, num_top: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Natural-log probabilities of given tokens and of the likeliest ones.
+
+    Never synchronises with the host. Beside `logits` it holds one or two tensors of their size for a moment, and with
+    `num_top` int64 keys; a caller with many tokens passes them in pieces.
+
+    Args:
+        logits: `[n, vocab_size]`, any floating dtype; computed in float32. Not mutated. NaN counts as -inf.
+        token_ids: `[n]` int64.
+        num_top: how many of the likeliest; at most `vocab_size` are reported.
+
+    Returns:
+        `[n]` float32 of `token_ids`; `[n, k]` int64 ids of the likeliest, likeliest first and at equal logits the lower
+        id first; `[n, k]` float32, theirs. A token that cannot occur has -inf.
+    """
+    logits = sanitize(logits.to(torch.float32, copy=True))
+    normalizer = logits.logsumexp(dim=-1, keepdim=True)
+    normalizer = normalizer.masked_fill_(normalizer == -torch.inf, 0.0)
+    chosen = logits.gather(1, token_ids.unsqueeze(1)).sub_(normalizer).squeeze(1)
+    num = min(num_top, logits.shape[-1])
+    if num == 0:
+        return chosen, token_ids.new_empty(len(token_ids), 0), chosen.new_empty(len(token_ids), 0)
+    top_ids = key_ids(smallest_keys(rank_keys(gaps_below_max(logits)), num))
+    return chosen, top_ids, logits.gather(1, top_ids).sub_(normalizer)
