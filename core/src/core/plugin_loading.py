@@ -10,7 +10,6 @@ import importlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from typing import Any, TypeVar
 
 import pluggy
@@ -147,7 +146,7 @@ def _spec_of(found: FoundPlugin) -> PluginSpec[Any]:
     kind = next(kind for kind in KINDS if kind.group == found.group)
     manager = pluggy.PluginManager(hookspecs.PROJECT_NAME)
     manager.add_hookspecs(hookspecs)
-    manager.register(EntryPoint(found.name, found.value, found.group).load())
+    manager.register(importlib.import_module(found.value))
     manager.check_pending()
     answers = getattr(manager.hook, kind.hook)()
     if not answers:
@@ -201,4 +200,4 @@ def _check_fields(spec: PluginSpec[Any], kind: PluginKind) -> None:
     }
     wrong = [what for what, fits in expected.items() if not fits]
     if wrong:
-        raise PluginError(f"its spec needs a {', a '.join(wrong)}")
+        raise PluginError(f"its spec needs: {', '.join(wrong)}")
