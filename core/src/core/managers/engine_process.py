@@ -109,6 +109,19 @@ class _Parts:
     def __init__(self, build: BuildEngine, log_level: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._addresses = EngineAddresses(_private_folder())
+        self.process = multiprocessing.get_context("spawn").Process(
+            target=run_engine, args=(build, self._addresses, log_level), name="engine"
+        )
+        try:
+            with _signals_blocked():
+                self.process.start()
+        except BaseException:  # as when `build` cannot be pickled
+            self._addresses.remove()
+            raise
+        # The exit of an interpreter that skipped `close` would otherwise wait for this process.
+        atexit.register(self._abandon)
+        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_reader(self.process.sentinel, self._on_end)
         self._context = zmq.asyncio.Context()
         self._news = self._context.socket(zmq.PULL)
         self._news.set_hwm(0)
@@ -117,20 +130,15 @@ class _Parts:
         self.requests: zmq.Socket[bytes] = zmq.Context(self._context).socket(zmq.PUSH)
         self.requests.set_hwm(0)
         self.requests.connect(self._addresses.requests)
-        self.ended: asyncio.Future[None] = self._loop.create_future()
-        self.process = multiprocessing.get_context("spawn").Process(
-            target=run_engine, args=(build, self._addresses, log_level), name="engine"
-        )
-        with _signals_blocked():
-            self.process.start()
-        # The exit of an interpreter that skipped `close` would otherwise wait for this process.
-        atexit.register(self.process.kill)
-        self._loop.add_reader(self.process.sentinel, self._on_end)
 
     def _on_end(self) -> None:
         self._loop.remove_reader(self.process.sentinel)
         if not self.ended.done():
             self.ended.set_result(None)
+
+    def _abandon(self) -> None:
+        self.process.kill()
+        self._addresses.remove()
 
     async def next_frame(self) -> bytes | None:
         """The next frame, or None once the process has ended and all its frames have been taken."""
@@ -165,7 +173,7 @@ class _Parts:
         finally:
             self.process.kill()
             self.process.join()
-            atexit.unregister(self.process.kill)
+            atexit.unregister(self._abandon)
             self._loop.remove_reader(self.process.sentinel)
             self.process.close()
             self._news.close(linger=0)

@@ -66,6 +66,7 @@ class Frontend:
         self._died: asyncio.Future[str] | None = None
         self._streams: dict[str, GenerationStream] = {}
         self._choices: dict[str, tuple[GenerationStream, Choice]] = {}
+        self._num_requests = 0
         self._num_waiting = 0
         self._flushes: dict[int, asyncio.Future[int]] = {}
         self._num_flushes = 0
@@ -170,12 +171,16 @@ class Frontend:
             raise Overloaded(f"{self._num_waiting} requests wait already, and {self._max_queued} may; try again later")
 
     def _requests(self, admission: Admission, request_id: str, extra_key: str) -> list[AddRequest]:
-        """One for each choice, with a seed of its own. Stop strings stay here: the engine knows no text."""
+        """One for each choice, with a seed of its own. Stop strings stay here: the engine knows no text.
+
+        The engine's ids are never used again, whatever callers choose: news of an aborted request may be under way.
+        """
+        self._num_requests += 1
         params = admission.params
         seed = secrets.randbelow(NUM_SEEDS) if params.seed is None else params.seed
         return [
             AddRequest(
-                f"{request_id}-{i}",
+                f"{self._num_requests}:{request_id}-{i}",
                 admission.prompt_ids,
                 msgspec.structs.replace(params, n=1, stop=(), seed=(seed + i) % NUM_SEEDS),
                 self._eos_token_ids,
