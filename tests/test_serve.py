@@ -322,21 +322,21 @@ def test_a_port_in_use(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = ServeProcess("--model", str(folder / "missing"), "--port", str(port))
-        assert server.exit_code() != 0
+        assert server.exit_code() == 2
     assert f"port {port}" in server.log
     assert "missing" not in server.log
 
 
 def test_a_model_that_is_not_there(folder: Path) -> None:
     server = ServeProcess("--model", str(folder / "missing"))
-    assert server.exit_code() != 0
+    assert server.exit_code() == 1
     assert "missing" in server.log
     assert "Traceback" not in server.log
 
 
 def test_a_backend_that_is_not_there(start: Callable[..., ServeProcess]) -> None:
     server = start("--attention-backend", "tortch")
-    assert server.exit_code() != 0
+    assert server.exit_code() == 2
     assert "tortch" in server.log
     assert "torch" in server.log.replace("tortch", "")
 

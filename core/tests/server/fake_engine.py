@@ -64,6 +64,16 @@ class FakeStream:
         try:
             drawn = engine.script or [t for t in self.prompt if t not in SPECIAL] or [EOS]
             limit = engine.context - count if params.max_tokens is None else params.max_tokens
+            if limit == 0:
+                for index in range(params.n):
+                    yield GenerationOutput(
+                        index=index,
+                        text="",
+                        token_ids=[],
+                        prompt_logprobs=self._prompt_logprobs(),
+                        finish_reason="length",
+                        prompt_tokens=count,
+                    )
             decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in range(params.n)]
             for step in range(limit):
                 await engine.step()
@@ -156,7 +166,9 @@ class FakeEngine:
         ids = list(prompt)
         if not all(0 <= token < VOCAB for token in ids):
             raise InvalidRequest(f"token ids must be below {VOCAB}", param="prompt")
-        if len(ids) + (params.max_tokens or 1) > self.context:
+        if params.max_tokens == 0 and params.prompt_logprobs is None:
+            raise InvalidRequest("max_tokens is 0", param="max_tokens")
+        if len(ids) + (1 if params.max_tokens is None else params.max_tokens) > self.context:
             raise InvalidRequest(f"more than the context of {self.context} tokens", param="max_tokens")
         return Admission(ids, params)
 

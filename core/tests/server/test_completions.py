@@ -192,6 +192,13 @@ async def test_the_echoed_prompt_alone(client: httpx.AsyncClient, stream: bool, 
         assert choice["logprobs"]["text_offset"] == [0, 0, 1, 2]
 
 
+async def test_no_token_at_all(client: httpx.AsyncClient, bench: Any) -> None:
+    bench.engine.context = 4  # the prompt alone fills it
+    answer = await complete(client, prompt="xyz", max_tokens=0)
+    assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("", "length")
+    assert bench.metric("core_time_to_first_token_seconds_count") == 0
+
+
 async def test_the_end_of_text_and_its_token(client: httpx.AsyncClient, bench: Any) -> None:
     bench.engine.script = [104, 105, 257]
     answer = await complete(client, prompt="a", max_tokens=9, logprobs=0)

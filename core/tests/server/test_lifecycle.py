@@ -206,7 +206,7 @@ def test_a_taken_port_is_told_before_anything_is_loaded(start: Callable[..., Ser
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = start(port=port)
-        assert server.exit_code() == 1
+        assert server.exit_code() == 2
     assert f"port {port}" in server.output
     assert "--port" in server.output
     assert "Traceback" not in server.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from core.errors import InvalidRequest
 from core.managers.outputs import GenerationOutput
@@ -25,13 +25,11 @@ class Work:
         prompts: token ids, at least one prompt of at least one token.
         params: the same for every prompt.
         extra_key: prefixes are shared only between equal keys.
-        prompt_only: leave out the one token that the engine draws: the client asked for none.
     """
 
     prompts: Sequence[list[int]]
     params: SamplingParams
     extra_key: str = ""
-    prompt_only: bool = False
 
 
 class Generation:
@@ -43,7 +41,6 @@ class Generation:
 
     def __init__(self, streams: Sequence[GenerationStream], work: Work) -> None:
         self._streams = streams
-        self._prompt_only = work.prompt_only
         self._running = {(prompt, index) for prompt in range(len(streams)) for index in range(work.params.n)}
 
     def stop(self) -> None:
@@ -58,7 +55,7 @@ class Generation:
             async for prompt, output in merged:
                 if output.finish_reason is not None:
                     self._running.discard((prompt, output.index))
-                yield prompt, _without_tokens(output) if self._prompt_only else output
+                yield prompt, output
         for prompt, index in sorted(self._running):
             self._running.discard((prompt, index))
             yield prompt, GenerationOutput(index=index, text="", token_ids=[], finish_reason="abort")
@@ -125,10 +122,3 @@ async def _pump(prompt: int, stream: GenerationStream, arrived: asyncio.Queue[Ne
             arrived.put_nowait((prompt, output))
     finally:
         arrived.put_nowait(None)
-
-
-def _without_tokens(output: GenerationOutput) -> GenerationOutput:
-    finish = None if output.finish_reason is None else "length" if output.error is None else output.finish_reason
-    return replace(
-        output, text="", token_ids=[], logprobs=None, finish_reason=finish, stop_reason=None, completion_tokens=0
-    )

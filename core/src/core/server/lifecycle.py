@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from core.errors import CoreError
+from core.errors import ConfigError, CoreError, PluginError
 from core.server.errors import NotReady
 from core.server.http_server import HttpServer
 from core.server.service import Service, Serving
@@ -19,6 +19,8 @@ logger = logging.getLogger("core.server")
 
 OK = 0
 FAILED = 1
+MISCONFIGURED = 2
+"""A setting or a plugin does not fit: trying again is of no use."""
 SIGNALLED = 128
 """Added to the signal's number, as shells do."""
 
@@ -87,7 +89,7 @@ async def live(
         return OK if asked.done() else FAILED
     except CoreError as error:
         logger.error("%s", error)
-        return FAILED
+        return MISCONFIGURED if isinstance(error, (ConfigError, PluginError)) else FAILED
     finally:
         service.drain()
         http.stop()

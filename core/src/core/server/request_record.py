@@ -63,7 +63,7 @@ class RequestRecord:
         if choice is None:
             choice = self._choices[prompt, output.index] = _Choice(now)
             self._prompts.setdefault(prompt, (output.prompt_tokens, output.cached_tokens))
-            if self._first_token_after is None:
+            if self._first_token_after is None and output.token_ids:
                 self._first_token_after = now - self._started
                 self._metrics.time_to_first_token.observe(self._first_token_after)
         elif output.token_ids:

@@ -28,8 +28,9 @@ Loader = Callable[[EngineConfig], "Awaitable[LoadedEngine]"]
 def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader | None = None) -> int:
     """Serve until a signal or the engine's death; returns the process' exit code.
 
-    0 after a drained stop, 1 if the port is taken, the model cannot be served or the engine died; a second signal
-    ends the process at once with 128 + its number. `loader` replaces what loads the engine, for tests.
+    0 after a drained stop, 1 if the model cannot be served or the engine died, 2 if the port is taken or a setting or
+    plugin does not fit; a second signal ends the process at once with 128 + its number. `loader` replaces what loads
+    the engine, for tests.
     """
     started = time.monotonic()
     configure_logging(server_config.log_level)
@@ -37,7 +38,7 @@ def run(engine_config: EngineConfig, server_config: ServerConfig, loader: Loader
         listener = bind(server_config.host, server_config.port)
     except ConfigError as error:
         logger.error("%s", error)
-        return 1
+        return 2
 
     from core.server.app import build_app
     from core.server.daemon_thread import any_abandoned

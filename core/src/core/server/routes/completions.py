@@ -30,7 +30,6 @@ async def plan_completion(service: Service, serving: Serving, record: RequestRec
         prompts=ids,
         params=request.params(serving.defaults),
         extra_key=request.cache_salt or "",
-        prompt_only=request.new_tokens == 0,
     )
     reply = CompletionReply(
         request,

@@ -42,18 +42,14 @@ class CompletionRequest(SamplingFields):
             raise InvalidRequest("best_of is only supported when equal to n", param="best_of")
         return self
 
-    @property
-    def new_tokens(self) -> int:
-        """Most new tokens, OpenAI's default included; 0 asks for the echoed prompt alone."""
-        return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
-
     def params(self, defaults: SamplingDefaults) -> SamplingParams:
-        """The engine's form of this request. The engine draws at least one token; the answer leaves it out."""
+        """The engine's form of this request. It draws nothing only for who asks for the prompt's log-probabilities."""
+        max_tokens = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
+        prompt_logprobs = self.logprobs if self.echo else None
+        if max_tokens == 0 and prompt_logprobs is None:
+            prompt_logprobs = 0
         return self.sampling_params(
-            defaults,
-            max_tokens=max(self.new_tokens, 1),
-            logprobs=self.logprobs,
-            prompt_logprobs=self.logprobs if self.echo else None,
+            defaults, max_tokens=max_tokens, logprobs=self.logprobs, prompt_logprobs=prompt_logprobs
         )
 
 
