@@ -84,7 +84,7 @@ async def live(
     loading = asyncio.ensure_future(load())
     try:
         await asyncio.wait((asked, answering, loading), return_when=asyncio.FIRST_COMPLETED)
-        if loading.done() and not answering.done():
+        if loading.done():
             return await _serve(service, loading.result(), announce, asked, answering, drain)
         return OK if asked.done() else FAILED
     except CoreError as error:
@@ -93,9 +93,18 @@ async def live(
     finally:
         service.drain()
         http.stop()
-        for task in (asked, loading):
-            task.cancel()
-        await asyncio.gather(asked, loading, answering, return_exceptions=True)
+        asked.cancel()
+        if not loading.done():
+            await _give_up(loading)
+        await asyncio.gather(asked, answering, return_exceptions=True)
+
+
+async def _give_up(loading: asyncio.Future[LoadedEngine]) -> None:
+    """Cancel the loading; if that comes too late, close what was loaded."""
+    loading.cancel()
+    (loaded,) = await asyncio.gather(loading, return_exceptions=True)
+    if not isinstance(loaded, BaseException):
+        await loaded.close()
 
 
 async def _serve(

@@ -92,15 +92,15 @@ class Service:
     def died(self, message: str) -> None:
         """The engine stopped: open requests end with an error, new ones are refused."""
         self.phase = Phase.DEAD
-        self._death = message
-        self.interrupt_all(EngineDead(message))
+        self._death = f"The engine stopped: {message}"
+        self.interrupt_all(EngineDead(self._death))
 
     def require_serving(self) -> Serving:
         """The loaded engine. Raises `NotReady` while loading or draining, `EngineDead` after its end."""
         if self.phase is Phase.READY and self.serving is not None:
             return self.serving
         if self.phase is Phase.DEAD:
-            raise EngineDead(f"The engine stopped: {self._death}")
+            raise EngineDead(self._death)
         reason = "about to stop" if self.phase is Phase.DRAINING else "still loading the model"
         raise NotReady(f"The server is {reason}; try again later")
 
