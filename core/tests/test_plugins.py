@@ -281,3 +281,27 @@ def test_an_options_model_that_fails_is_the_plugins_fault(site: Any) -> None:
     site.plugin(SAMPLER, "acme", options="def model_post_init(self, context): raise OSError('no disk')")
     with pytest.raises(PluginError, match=r"dist-acme 1.0.*OSError: no disk"):
         validate_options(load(only(site)), {})
+
+
+def test_a_distribution_without_metadata_is_still_listed(site: Any) -> None:
+    site.plugin(SAMPLER, "acme")
+    (site.folder / "dist_acme-1.0.dist-info" / "METADATA").unlink()
+    assert [f.source for f in discover().entries if f.name == "acme"] == ["unknown unknown"]
+
+
+def test_our_own_hooks_modules_load_without_torch() -> None:
+    code = (
+        "import sys; from core.plugins import discover, load\n"
+        "ours = [f for f in discover().entries if f.distribution == 'core' or f.value.startswith('plugin_')]\n"
+        "for found in ours: print(found.kind, found.name, type(load(found)).__name__)\n"
+        "print([m for m in ('torch', 'transformers', 'gguf', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *loaded, heavy = done.stdout.splitlines()
+    assert heavy == "[]"
+    assert {
+        "sampler torch SamplerSpec",
+        "weight_loader dummy WeightLoaderSpec",
+        "weight_loader safetensors WeightLoaderSpec",
+    } <= set(loaded)
+    assert not any("BrokenPlugin" in line for line in loaded)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from core import __version__
 from core.cli_options import SettingsParser
 from core.errors import ConfigError, CoreError, PluginError
-from core.log import configure_logging
 
 _USAGE = """serve --model MODEL [options]
        serve plugins list | explain"""
@@ -37,7 +36,6 @@ def _serve(words: list[str]) -> int:
     parser = SettingsParser("serve", _USAGE, "Serves a language model over HTTP, with OpenAI's API.")
     parser.add_argument("--version", action="version", version=f"core {__version__}")
     engine_config, server_config, _ = parser.parse_settings(words)
-    configure_logging(server_config.log_level)
 
     from core.server.serve import run
 

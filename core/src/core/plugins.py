@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from enum import Enum
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from typing import Any, TypeVar
 
 from core.errors import ConfigError, SelectionError
@@ -44,7 +44,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _GROUP = re.compile(r"core\.(?P<kind>[a-z][a-z_]*)\.v(?P<major>\d+)")
-_UNKNOWN = "unknown"
 
 T = TypeVar("T")
 
@@ -71,8 +70,7 @@ def discover(disabled: Iterable[str] = ()) -> PluginRegistry:
     for distribution in distributions():
         for entry in distribution.entry_points:
             if match := _GROUP.fullmatch(entry.group):
-                # A damaged distribution, without a METADATA file, has no name; it is still listed.
-                name, version = distribution.name or _UNKNOWN, distribution.version or _UNKNOWN
+                name, version = _metadatum(distribution, "Name"), _metadatum(distribution, "Version")
                 plugin = FoundPlugin(match["kind"], entry.name, name, version, entry.value, entry.group)
                 # Of two copies of one distribution, Python imports the one that comes first on the path.
                 found.setdefault((_normal(name), entry.group, entry.name), plugin)
@@ -191,6 +189,12 @@ class PluginRegistry:
         if not named:
             logger.warning("--plugins-disable %s: no such plugin is installed.", text)
         return named
+
+
+def _metadatum(distribution: Distribution, key: str) -> str:
+    """A damaged distribution, without a METADATA file, has neither name nor version; it is still listed."""
+    metadata = distribution.metadata
+    return metadata[key] if key in metadata else "unknown"  # noqa: SIM401  `get` is no part of the interface in 3.11
 
 
 def _matches(found: FoundPlugin, wanted: str) -> bool:
