@@ -1,7 +1,7 @@
 """Reads the header of a GGUF file: metadata and the table of tensors, whose data stay in the mapped file.
 
-The format is documented in ggml's `docs/gguf.md`. `gguf.GGUFReader` reads it too, but makes several numpy arrays of each
-string, which takes seconds for a vocabulary; a start reads a header three times.
+The format is documented in ggml's `docs/gguf.md`. `gguf.GGUFReader` reads it too, but makes several numpy arrays of
+each string, which takes seconds for a vocabulary; a start reads a header several times.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class GGUFFile:
 
 
 def locate(path: Path) -> Path:
-    """The GGUF file that `path` is, or the one in the folder `path`. Raises `ModelError` unless there is exactly one."""
+    """The file that `path` is, or the only GGUF file in the folder `path`. Raises `ModelError` if there is none."""
     if not path.is_dir():
         if not path.exists():
             raise ModelError(f"There is no file {path}")
@@ -99,7 +99,7 @@ def locate(path: Path) -> Path:
 
 
 def read_gguf(path: Path) -> GGUFFile:
-    """Read the header of the file that `path` names (see `locate`). Raises `ModelError` if it is not a readable GGUF."""
+    """Read the header of the file at `path`, as `locate` finds it. Raises `ModelError` if it is not a whole GGUF."""
     path = locate(path)
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":

@@ -73,8 +73,8 @@ def _llama3(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
                 "original_max_position_embeddings": original,
             }
     raise ModelError(
-        f"{file.path} scales its rotary frequencies by rope_freqs.weight ({tuple(divisors.shape)}, up to {factor}) in a "
-        "way that is not Llama 3's; supported is a low_freq_factor of 1 and a high_freq_factor of 4"
+        f"{file.path} scales its rotary frequencies by rope_freqs.weight (shape {tuple(divisors.shape)}, up to {factor}) "
+        "in a way that is not Llama 3's; supported is a low_freq_factor of 1 and a high_freq_factor of 4"
     )
 
 
