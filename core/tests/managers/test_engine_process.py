@@ -79,6 +79,14 @@ async def outputs_of(engine: EngineProcess, request_id: str) -> list[RequestOutp
     return outputs
 
 
+async def tokens_of(engine: EngineProcess, tokens: list[int]) -> None:
+    """Append all tokens of all requests, until the engine ends."""
+    while True:
+        for message in await engine.receive():
+            assert isinstance(message, StepNews)
+            tokens += [token for output in message.outputs for token in output.token_ids]
+
+
 def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 60))
 
@@ -152,8 +160,7 @@ def test_a_killed_engine_is_noticed() -> None:
             os.kill(engine.pid, signal.SIGKILL)
             killed = time.monotonic()
             with pytest.raises(EngineDead, match=r"SIGKILL, exit code -9"):
-                while True:
-                    await engine.receive()
+                await tokens_of(engine, [])
             assert time.monotonic() - killed < 1
             assert not engine.alive
             with pytest.raises(EngineDead, match="SIGKILL"):
@@ -183,10 +190,7 @@ def test_a_step_that_fails_is_told_with_its_error(capfd: pytest.CaptureFixture[s
             engine.send([add("a", [1, 2], 9)])
             tokens: list[int] = []
             with pytest.raises(EngineDead, match="RuntimeError: step 3 was told to fail"):
-                while True:
-                    for message in await engine.receive():
-                        assert isinstance(message, StepNews)
-                        tokens += [token for output in message.outputs for token in output.token_ids]
+                await tokens_of(engine, tokens)
             assert tokens == [1, 2], "what came before the failure is not lost"
 
     run(test())
@@ -196,7 +200,7 @@ def test_a_step_that_fails_is_told_with_its_error(capfd: pytest.CaptureFixture[s
 def test_an_engine_that_cannot_be_built_says_why() -> None:
     async def test() -> None:
         engine = EngineProcess(partial(engine_config, {"model": "m", "pagesize": 16}))  # type: ignore[arg-type]
-        with pytest.raises(EngineDead, match="^There is no setting 'pagesize'; did you mean page_size"):
+        with pytest.raises(EngineDead, match=r"^There is no setting 'pagesize'; did you mean page_size"):
             await engine.start()
         assert not engine.alive
         await engine.close()

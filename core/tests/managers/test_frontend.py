@@ -56,6 +56,11 @@ def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 60))
 
 
+async def read_into(news: list[GenerationOutput], stream: AsyncIterator[GenerationOutput]) -> None:
+    async for output in stream:
+        news.append(output)  # noqa: PERF401 - what came before an error stays
+
+
 async def news_of(stream: AsyncIterator[GenerationOutput]) -> list[GenerationOutput]:
     return [output async for output in stream]
 
@@ -247,7 +252,9 @@ def test_the_limit_exactly_and_one_above(open_front_end: Open, context: int, poo
         async with open_front_end(max_context_len=context, max_total_tokens=pool) as front_end:
             prompt = list(range(limit - 4))
             assert len((await whole(front_end, prompt, max_tokens=4, ignore_eos=True)).token_ids) == 4
-            with pytest.raises(InvalidRequest, match=rf"{limit - 4} tokens and max_tokens is 5, .* {limit} ") as refusal:
+            with pytest.raises(
+                InvalidRequest, match=rf"{limit - 4} tokens and max_tokens is 5, .* {limit} "
+            ) as refusal:
                 front_end.submit(prompt, SamplingParams(max_tokens=5))
             assert refusal.value.param == "max_tokens"
             assert len((await whole(front_end, prompt)).token_ids) == 4, "None takes all that fits"
@@ -449,7 +456,9 @@ def test_what_the_engine_gets(byte_tokenizer: Any, info: Any) -> None:
             params = SamplingParams(n=2, seed=2**63 - 1, stop=("x",), temperature=0.5)
             front_end.submit([5, 6], params, request_id="r", extra_key="tenant")
             expected = [
-                AddRequest("1:r-0", [5, 6], SamplingParams(max_tokens=998, seed=2**63 - 1, temperature=0.5), (EOS,), "tenant"),
+                AddRequest(
+                    "1:r-0", [5, 6], SamplingParams(max_tokens=998, seed=2**63 - 1, temperature=0.5), (EOS,), "tenant"
+                ),
                 AddRequest("1:r-1", [5, 6], SamplingParams(max_tokens=998, seed=0, temperature=0.5), (EOS,), "tenant"),
             ]
             assert client.sent == expected
@@ -509,14 +518,32 @@ def test_a_request_that_the_engine_gives_up_says_why(byte_tokenizer: Any, info: 
     run(test())
 
 
-def test_news_that_make_no_sense_end_everything(byte_tokenizer: Any, info: Any, caplog: Any) -> None:
+def test_a_token_that_makes_no_text_ends_its_request_alone(byte_tokenizer: Any, info: Any, caplog: Any) -> None:
     async def test() -> None:
         async with scripted(byte_tokenizer, info) as (front_end, client):
-            stream = front_end.submit("a", SamplingParams(max_tokens=5), request_id="r")
-            client.give(RequestOutput("1:r-0", ["no id"]))  # type: ignore[list-item]
-            with pytest.raises((EngineDead, TypeError)):
-                await news_of(stream)
+            stream = front_end.submit("a", SamplingParams(max_tokens=5, stop=(".",)), request_id="r")
+            other = front_end.submit("a", SamplingParams(max_tokens=5, stop=(".",)), request_id="s")
+            client.sent.clear()
+            (b,) = front_end.encode("b")
+            client.give(RequestOutput("1:r-0", ["no id"]), RequestOutput("2:s-0", [b], "length"))  # type: ignore[list-item]
+            (output,) = await news_of(stream)
+            assert output.finish_reason == "abort"
+            assert output.error is not None
+            assert "could not make text" in output.error
+            assert client.sent == [AbortRequests(["1:r-0"])]
+            assert [done.text for done in await other.completions()] == ["b"]
+
+    run(test())
+    assert "request r: news could not be taken in" in caplog.text
+
+
+def test_messages_that_make_no_sense_end_everything(byte_tokenizer: Any, info: Any, caplog: Any) -> None:
+    async def test() -> None:
+        async with scripted(byte_tokenizer, info) as (front_end, client):
+            stream = front_end.submit("a", SamplingParams(max_tokens=5))
             client.news.put_nowait([None])  # type: ignore[list-item]
+            with pytest.raises(EngineDead, match="AssertionError"):
+                await news_of(stream)
             assert "AssertionError" in await front_end.died()
             with pytest.raises(EngineDead):
                 front_end.submit("a", SamplingParams(max_tokens=5))
@@ -534,16 +561,15 @@ def test_open_streams_hear_of_the_engines_death(open_front_end: Open, process: b
         async with open_front_end(fail_at_step=5, process=process) as front_end:
             stream = front_end.submit("abc", SamplingParams(max_tokens=50))
             waiting = asyncio.create_task(front_end.submit("def", SamplingParams(max_tokens=50)).completions())
-            text = ""
+            news: list[GenerationOutput] = []
             with pytest.raises(EngineDead, match="step 5 was told to fail"):
-                async for output in stream:
-                    text += output.text
-            assert text == "abca"
+                await read_into(news, stream)
+            assert "".join(output.text for output in news) == "abca"
             with pytest.raises(EngineDead, match="step 5 was told to fail"):
                 await waiting
             assert "step 5" in await front_end.died()
             assert not front_end.alive
-            with pytest.raises(EngineDead, match="takes no requests: .*step 5"):
+            with pytest.raises(EngineDead, match=r"takes no requests: .*step 5"):
                 front_end.submit("abc", SamplingParams(max_tokens=50))
             with pytest.raises(EngineDead):
                 await front_end.flush_cache()

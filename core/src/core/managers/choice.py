@@ -88,6 +88,11 @@ class Choice:
             self._text.end()
             self._has_news = True
 
+    def give_up(self, error: str) -> None:
+        """End it here for a reason that its reader is told. What text is held back is lost."""
+        self.finish_reason, self._error = "abort", error
+        self._has_news = True
+
     def take(self) -> GenerationOutput | None:
         """All unread news as one, or None if there are none."""
         if not self._has_news:

@@ -48,11 +48,13 @@ class Engine:
     """
 
     def __init__(self, model: str | Path, **settings: Any) -> None:
+        config = engine_config({"model": str(model), **settings})
+
         from core.managers.build import build_engine_core
         from core.managers.prepare import prepare
         from core.managers.tokenizer import load_tokenizer
 
-        prepared = prepare(engine_config({"model": str(model), **settings}))
+        prepared = prepare(config)
         template = prepared.config.model.chat_template
         self._open(
             EngineHost(partial(build_engine_core, prepared), prepared.info, partial(load_tokenizer, prepared)), template

@@ -55,8 +55,10 @@ class EngineThread(EngineClient):
         if self._ready is None:
             news = await self._next()
             error, self._build_error = self._build_error, None
-            if error is not None:
+            if isinstance(error, Exception):
                 raise error
+            if error is not None:  # SystemExit, which would take the event loop along
+                raise EngineDead(self._death) from error
             if not news:
                 raise EngineDead(self._death)
             (ready,) = news

@@ -237,7 +237,13 @@ class Frontend:
             return False  # aborted, with news under way
         stream, choice = entry
         self._num_waiting -= choice.waiting
-        ended_here = choice.receive(output)
+        try:
+            ended_here = choice.receive(output)
+        except Exception:
+            # One request whose tokens make no text must not end the others.
+            logger.exception("request %s: news could not be taken in: %r", stream.request_id, output)
+            choice.give_up("the server could not make text of a token")
+            ended_here = output.finish_reason is None
         self._notify(stream, choice)
         return ended_here
 
