@@ -142,10 +142,10 @@ class PluginRegistry:
         if allowed:
             sources = " and ".join(found.source for found in allowed)
             choices = " or ".join(f"{kind.flag} {found.distribution}:{found.name}" for found in allowed)
-            raise SelectionError(f"{kind.title} {wanted!r} is ambiguous: {sources} both have it. Write {choices}.")
+            raise SelectionError(f"The {kind.title} {wanted!r} is ambiguous: {sources} both have it. Write {choices}.")
         if matching:
             reasons = "; ".join(f"{found.source}: {self.explain(found)}" for found in matching)
-            raise SelectionError(f"{kind.title} {wanted!r} cannot be used: {reasons}.")
+            raise SelectionError(f"The {kind.title} {wanted!r} cannot be used: {reasons}.")
         names = sorted({f.name for f in self.of_kind(kind) if self.status(f) in (Status.FOUND, Status.CONFLICT)})
         raise SelectionError(_unknown(kind, wanted, names))
 
