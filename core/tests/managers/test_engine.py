@@ -257,6 +257,12 @@ def test_an_engine_that_cannot_be_built_leaves_no_thread(where: str, build_echo:
     assert engine_threads() == []
 
 
+def test_a_template_that_is_none_leaves_no_thread(build_echo: Any, info: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Engine.from_parts(build_echo(), info, lambda: None, tmp_path / "missing.jinja")
+    assert engine_threads() == []
+
+
 SCRIPT = textwrap.dedent(
     """
     import sys

@@ -75,9 +75,13 @@ class Engine:
 
     def _open(self, host: EngineHost, chat_template: Path | None) -> None:
         self._host = host
-        self._chat_template = chat_template
         # The threads do not refer to the engine, so that it can be collected.
         self._close = weakref.finalize(self, host.close_from_anywhere)
+        try:
+            self._template = ChatTemplate(self.tokenizer, chat_template)
+        except BaseException:
+            self.shutdown()
+            raise
 
     # -- generation ----------------------------------------------------------------------------------------------
 
@@ -116,8 +120,7 @@ class Engine:
         Raises `InvalidRequest` also if the model has no template or the template refuses the messages.
         """
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
-        template = ChatTemplate(self.tokenizer, self._chat_template)
-        prompts = [template.render(list(conversation)) for conversation in conversations]
+        prompts = [self._template.render([*conversation]) for conversation in conversations]
         return self._generate(prompts, params, False, progress)
 
     def _generate(
