@@ -21,9 +21,9 @@ class IncrementalDetokenizer:
     """Turns the tokens that follow a prompt into text, at a cost that does not grow with what came before.
 
     All that `push` and `flush` return, joined, is what the tokens add to the decoded prompt. A leading space that
-    decoding strips from a whole text is therefore kept after a prompt that has text. Nothing is cleaned up: spaces before
-    punctuation stay. Text once returned is never taken back, and a character comes when its last byte does; bytes that
-    cannot become a character come as U+FFFD as soon as that is certain.
+    decoding strips from a whole text is therefore kept after a prompt that has text. Nothing is cleaned up: spaces
+    before punctuation stay. Text once returned is never taken back, and a character comes when its last byte does;
+    bytes that cannot become a character come as U+FFFD as soon as that is certain.
 
     One difference from `tokenizer.decode`: in a run of byte tokens (`<0xE2>`) that is not UTF-8 as a whole, the
     characters that are complete come as they are; the tokenizers library turns each byte of such a run into U+FFFD,

@@ -73,7 +73,7 @@ def _llama3(file: GGUFFile, theta: float, head_dim: int) -> dict[str, Any]:
                 "original_max_position_embeddings": original,
             }
     raise ModelError(
-        f"{file.path} scales its rotary frequencies by rope_freqs.weight (shape {tuple(divisors.shape)}, up to {factor}) "
+        f"{file.path} scales its rotary frequencies by rope_freqs.weight ({len(divisors)} divisors, up to {factor}) "
         "in a way that is not Llama 3's; supported is a low_freq_factor of 1 and a high_freq_factor of 4"
     )
 
