@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -30,7 +31,11 @@ class ServeProcess:
 
     def __init__(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "core", "--port", "0", *arguments]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # A model this small gains nothing from threads, and on a busy machine they wait for each other.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
         self._lines: list[str] = []
         self._reader = threading.Thread(target=self._read)
         self._reader.start()

@@ -191,12 +191,19 @@ class FakeTemplate:
         self.variables: dict[str, object] = {}
 
     def render(
-        self, messages: list[dict[str, object]], *, add_generation_prompt: bool = True, **variables: object
+        self,
+        messages: list[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: object,
     ) -> str:
         if not self.present:
             raise InvalidRequest("this model has no chat template; use /v1/completions", param="messages")
         self.variables = variables
         lines = [f"{message['role']}:{message['content']}\n" for message in messages]
+        if continue_final_message:
+            return "".join(lines).removesuffix("\n")
         return "".join(lines) + ("assistant:" if add_generation_prompt else "")
 
 

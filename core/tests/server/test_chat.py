@@ -136,6 +136,12 @@ async def test_the_template_gets_what_clients_send_it(client: httpx.AsyncClient,
     assert bench.engine.submitted[0][1] == list(b"user:hi\n")
 
 
+async def test_the_last_message_may_be_continued(client: httpx.AsyncClient, bench: Any) -> None:
+    messages = [*USER, {"role": "assistant", "content": "well"}]
+    await chat(client, messages=messages, max_tokens=1, continue_final_message=True)
+    assert bench.engine.submitted[0][1] == list(b"user:hi\nassistant:well")
+
+
 async def test_token_ids_on_request(client: httpx.AsyncClient) -> None:
     answer = await chat(client, max_tokens=2, return_token_ids=True)
     assert answer["prompt_token_ids"] == list(b"user:hi\nassistant:")

@@ -26,7 +26,14 @@ MAX_BODY_BYTES = 32 << 20
 class ChatRenderer(Protocol):
     """Turns a conversation into a prompt. `core.managers.chat_template.ChatTemplate` is one."""
 
-    def render(self, messages: list[dict[str, Any]], *, add_generation_prompt: bool = True, **variables: Any) -> str:
+    def render(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> str:
         """The prompt's text. Raises `InvalidRequest` if there is no template or it refuses the messages."""
         ...
 

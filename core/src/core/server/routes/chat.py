@@ -26,6 +26,7 @@ async def plan_chat(service: Service, serving: Serving, record: RequestRecord, b
     text = serving.chat.render(
         messages,
         add_generation_prompt=request.add_generation_prompt is not False,
+        continue_final_message=request.continue_final_message,
         **(request.chat_template_kwargs or {}),
     )
     # The template writes the special tokens that it wants; the tokenizer must not add its own.

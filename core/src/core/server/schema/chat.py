@@ -14,6 +14,8 @@ from core.server.schema.request import RequestModel
 from core.server.schema.sampling import SamplingDefaults, SamplingFields
 from core.server.schema.usage import Usage
 
+_NO_VARIABLES = frozenset({"self", "messages", "tools", "add_generation_prompt", "continue_final_message"})
+
 
 def _joined(content: Any) -> Any:
     """A list of text parts as one string: templates take strings, and clients send both."""
@@ -72,6 +74,9 @@ class ChatRequest(SamplingFields):
     def _consistent(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
             raise InvalidRequest("top_logprobs is only allowed with logprobs: true", param="top_logprobs")
+        if taken := sorted(_NO_VARIABLES & (self.chat_template_kwargs or {}).keys()):
+            message = f"{', '.join(taken)}: these are fields of the request, not variables of the template"
+            raise InvalidRequest(message, param="chat_template_kwargs")
         if self.continue_final_message and self.messages[-1].role != "assistant":
             message = "continue_final_message needs a last message of the role assistant"
             raise InvalidRequest(message, param="continue_final_message")
