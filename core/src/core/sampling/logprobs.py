@@ -24,12 +24,12 @@ def gather_logprobs(
         `[n]` float32 of `token_ids`; `[n, k]` int64 ids of the likeliest, likeliest first and at equal logits the lower
         id first; `[n, k]` float32, theirs. A token that cannot occur has -inf.
     """
-    logits = sanitize(logits.to(torch.float32, copy=True))
-    normalizer = logits.logsumexp(dim=-1, keepdim=True)
-    normalizer = normalizer.masked_fill_(normalizer == -torch.inf, 0.0)
-    chosen = logits.gather(1, token_ids.unsqueeze(1)).sub_(normalizer).squeeze(1)
-    num = min(num_top, logits.shape[-1])
+    gaps = gaps_below_max(sanitize(logits.to(torch.float32, copy=True)))
+    # At least 1, the likeliest token's own share, except in a row of nothing but -inf.
+    log_sum = torch.exp(-gaps).sum(dim=-1, keepdim=True).clamp_min_(1.0).log_()
+    chosen = gaps.gather(1, token_ids.unsqueeze(1)).add_(log_sum).neg_().squeeze(1)
+    num = min(num_top, gaps.shape[-1])
     if num == 0:
         return chosen, token_ids.new_empty(len(token_ids), 0), chosen.new_empty(len(token_ids), 0)
-    top_ids = key_ids(smallest_keys(rank_keys(gaps_below_max(logits)), num))
-    return chosen, top_ids, logits.gather(1, top_ids).sub_(normalizer)
+    top_ids = key_ids(smallest_keys(rank_keys(gaps), num))
+    return chosen, top_ids, gaps.gather(1, top_ids).add_(log_sum).neg_()

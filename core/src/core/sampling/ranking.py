@@ -36,20 +36,22 @@ def rank_keys(gaps: torch.Tensor) -> torch.Tensor:
     The bits of a float32 that is not negative order as the number does. They make the key's high word, the id makes
     its low word.
     """
-    keys: torch.Tensor = gaps.view(torch.int32).long().mul_(2**_ID_BITS)
+    keys = gaps.view(torch.int32).long().mul_(2**_ID_BITS)
     return keys.add_(torch.arange(gaps.shape[-1], device=gaps.device))
 
 
 def smallest_keys(keys: torch.Tensor, num: int) -> torch.Tensor:
     """The `num` smallest keys of each row, `[n, num]`, in ascending order."""
     if num < keys.shape[-1]:
-        return torch.topk(keys, num, dim=-1, largest=False, sorted=True).values
-    return torch.sort(keys, dim=-1).values
+        smallest, _ = torch.topk(keys, num, dim=-1, largest=False, sorted=True)
+    else:
+        smallest, _ = torch.sort(keys, dim=-1)
+    return smallest
 
 
 def key_ids(keys: torch.Tensor) -> torch.Tensor:
     """The token ids in `keys`, int64."""
-    return keys & _ID_MASK
+    return keys.bitwise_and(_ID_MASK)
 
 
 def key_gaps(keys: torch.Tensor) -> torch.Tensor:

@@ -50,7 +50,8 @@ def pack_rows(params: Sequence[SamplingParams], vocab_size: int) -> RowTable:
         lowest = _TINIEST if name == "repetition_penalty" else -_LARGEST
         table[name] = np.clip([float(getattr(param, name)) for param in params], lowest, _LARGEST)
     table["seed"] = [param.seed for param in params]
-    greedy = table["temperature"] == 0
+    greedy = table["temperature"] < _TINIEST  # a denormal divisor could be flushed to 0
+    table["temperature"][greedy] = 0
     top_k = np.array([param.top_k for param in params], np.int64)
     table["top_k"] = np.where((top_k <= 0) | (top_k > vocab_size) | greedy, vocab_size, top_k)
     table["top_p"][greedy] = 1
