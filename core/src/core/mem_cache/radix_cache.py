@@ -245,7 +245,7 @@ class RadixCache:
         return (first if differs[first] else num_tokens) // self.page_size
 
     def _split(self, node: RadixNode, num_pages: int) -> RadixNode:
-        """Put a new node with the first pages of `node` above it, and return it.
+        """Put a new node with the first pages of `node` above it, and return it, for its time of use to be set.
 
         `node` keeps its identity, its end and its locks, so that handles keep their meaning. Every lock at or below it
         also counts above it, hence the copied count.
@@ -254,7 +254,6 @@ class RadixCache:
         assert parent is not None
         upper = RadixNode(parent, node.edge_key, node.data[:cut], node.page_ids[:num_pages].copy())
         upper.num_locks = node.num_locks
-        upper.last_access = node.last_access
         parent.children[upper.edge_key] = upper
         node.parent = upper
         node.data = node.data[cut:]
