@@ -23,6 +23,7 @@ import msgspec
 import zmq
 
 from core.errors import CoreError
+from core.log import configure_logging
 from core.managers.engine_core import EngineCore
 from core.managers.engine_loop import describe_failure, run_loop
 from core.managers.messages import EngineFailed, FromEngine, ToEngine
@@ -65,7 +66,7 @@ def run_engine(build: BuildEngine, addresses: EngineAddresses, log_level: int) -
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ignored)  # the parent started this process with them blocked
-    logging.basicConfig(level=log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    configure_logging(log_level)
     threading.Thread(target=_end_with_parent, args=(addresses,), name="parent watch", daemon=True).start()
     with zmq.Context() as context:
         wire = _Wire(context, addresses)
