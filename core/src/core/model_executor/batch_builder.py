@@ -85,21 +85,23 @@ class BatchBuilder:
         positions_cpu = np.arange(num_tokens, dtype=np.int32) + np.repeat(prefix_lens - indptr[:-1], extend_lens)
         token_rows_cpu = np.repeat(batch.req_pool_indices, extend_lens)
         sample_cpu = np.flatnonzero(batch.sample)
-        rows32, seq_lens, extends, prefixes, qo_indptr, positions32, token_rows, host_ids, ends, drawn, drawn_at = upload(
-            [
-                batch.req_pool_indices,
-                seq_lens_cpu,
-                extend_lens,
-                prefix_lens,
-                indptr,
-                positions_cpu,
-                token_rows_cpu,
-                batch.input_ids,
-                indptr[1:][sample_cpu] - 1,
-                batch.req_pool_indices[sample_cpu],
-                seq_lens_cpu[sample_cpu],
-            ],
-            self._device,
+        rows32, seq_lens, extends, prefixes, qo_indptr, positions32, token_rows, host_ids, ends, drawn, drawn_at = (
+            upload(
+                [
+                    batch.req_pool_indices,
+                    seq_lens_cpu,
+                    extend_lens,
+                    prefix_lens,
+                    indptr,
+                    positions_cpu,
+                    token_rows_cpu,
+                    batch.input_ids,
+                    indptr[1:][sample_cpu] - 1,
+                    batch.req_pool_indices[sample_cpu],
+                    seq_lens_cpu[sample_cpu],
+                ],
+                self._device,
+            )
         )
         rows = rows32.long()
         positions = positions32.long()

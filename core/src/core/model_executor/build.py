@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -32,7 +32,9 @@ def build_runner(config: EngineConfig, info: ModelInfo, selection: Selection, de
     """Load the weights, then give the pool what memory is left. Raises `ConfigError` if that is too little."""
     start = time.perf_counter()
     dtype: torch.dtype = getattr(torch, info.dtype)
-    model = build_model(info, device, TorchLayerOps())
+    model = build_model(
+        info.hf_config, max_context_len=info.max_context_len, ops=TorchLayerOps(), dtype=dtype, device=device
+    )
     open_loader(selection.weight_loader, info.path).load_into(model)
     logger.info("weights loaded in %.1f s", time.perf_counter() - start)
 
@@ -73,7 +75,7 @@ def _make_pool(
     config: EngineConfig, info: ModelInfo, chosen: Chosen, geometry: KVGroupGeometry, device: torch.device
 ) -> KVPool:
     spec = load_chosen(chosen)
-    pool_class: type[KVPool] = import_factory(spec)
+    pool_class = cast(type[KVPool], import_factory(spec))
     name = info.dtype if config.cache.kv_cache_dtype == "auto" else config.cache.kv_cache_dtype
     dtype: torch.dtype = getattr(torch, name)
     page_size = config.cache.page_size

@@ -53,7 +53,7 @@ class DeviceStep(StepHandle):
         if token_ids.device.type == "cuda":
             self._token_ids_cpu = torch.empty_like(token_ids, device="cpu", pin_memory=True)
             self._token_ids_cpu.copy_(token_ids, non_blocking=True)
-            self._event = torch.cuda.Event()
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
 
     def wait(self) -> StepOutput:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 
 from core.model_executor.worker import StepHandle, Worker, WorkerLimits
 from core.model_executor.worker_batch import ModelWorkerBatch, StepOutput, TokenLogprobs
@@ -77,9 +78,10 @@ class HistoryWorker(Worker):
                 logprobs[int(index)] = TokenLogprobs(token, -float(token), [], [])
         return _Done(StepOutput(batch.step_id, token_ids, logprobs))
 
-    def _slots(self, row: int, positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray:  # type: ignore[type-arg]
+    def _slots(self, row: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         page_size = self._limits.page_size
-        return self._table[row, positions // page_size] * page_size + positions % page_size
+        slots: npt.NDArray[np.int64] = self._table[row, positions // page_size] * page_size + positions % page_size
+        return slots
 
     def _write(self, batch: ModelWorkerBatch) -> None:
         """Write every row's new tokens before any row is read, as a layer of a model does."""
