@@ -9,8 +9,9 @@ from core.plugins import import_factory, load_chosen, validate_options
 from core.selection import Chosen
 
 
-def open_loader(chosen: Chosen, path: Path) -> WeightLoader:
-    """The loader for the model at `path`. Raises `PluginError` if its code does not load."""
+def open_loader(chosen: Chosen, path: Path, seed: int = 0) -> WeightLoader:
+    """The loader for the model at `path`; `seed` is for random weights. Raises `PluginError` if it does not load."""
     spec = load_chosen(chosen)
-    loader: WeightLoader = import_factory(spec)(WeightLoaderContext(path, validate_options(spec, chosen.options)))
+    context = WeightLoaderContext(path, validate_options(spec, chosen.options), seed)
+    loader: WeightLoader = import_factory(spec)(context)
     return loader

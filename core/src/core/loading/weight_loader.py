@@ -6,19 +6,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import BaseModel
 from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
+if TYPE_CHECKING:
+    from core.models.causal_lm import CausalLM
+
 
 @dataclass(frozen=True, slots=True)
 class WeightLoaderContext:
-    """`path` is the local folder or file of the model."""
+    """What a loader is made from.
+
+    Attributes:
+        path: the local folder or file of the model.
+        options: an instance of the spec's options model.
+        seed: for a loader that draws weights instead of reading them.
+    """
 
     path: Path
     options: BaseModel
+    seed: int = 0
 
 
 class WeightLoader(ABC):
@@ -41,7 +51,14 @@ class WeightLoader(ABC):
 
     @abstractmethod
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every tensor once, as (name in transformers' spelling, tensor on the CPU in a float dtype).
+        """Every tensor that the files hold, once, as (name in transformers' spelling, CPU tensor in a float dtype).
 
         A tensor is valid until the next step of the iterator. Raises `ModelError` by name for a file that is missing.
         """
+
+    def load_into(self, model: CausalLM) -> None:
+        """Fill every parameter of `model`, on its device. Raises `ModelError` if the weights do not fit it.
+
+        A loader with a faster way to the device than one CPU tensor at a time overrides it.
+        """
+        model.load_weights(self.iter_weights())
