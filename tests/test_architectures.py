@@ -77,3 +77,18 @@ def test_greedy_answers_equal_transformers(name: str, page_size: int, tmp_path: 
         for _ in ("cold", "warm"):
             for prompt, result in zip(PROMPTS, engine.generate(PROMPTS, params), strict=True):
                 check(model, prompt, result.token_ids)
+
+
+def test_dynamic_rope_equals_transformers_generate(tmp_path: Path) -> None:
+    """The base grows with each token beyond the original length, so transformers has to run token by token too."""
+    config = LlamaConfig(**{**SIZES, "max_position_embeddings": 64}, rope_parameters=ROPE["dynamic"])
+    model = save(config, tmp_path)
+    config.max_position_embeddings = 64
+    prompt = [(11 * i) % 90 + 3 for i in range(50)]
+    ids = torch.tensor([prompt])
+    options: dict[str, Any] = {"max_new_tokens": 14, "min_new_tokens": 14, "do_sample": False, "eos_token_id": None}
+    wanted = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, len(prompt) :].tolist()
+    params = SamplingParams(temperature=0.0, max_tokens=14, ignore_eos=True)
+    with Engine(model=str(tmp_path), max_total_tokens=1024) as engine:
+        (result,) = engine.generate(prompt, params)
+    assert result.token_ids == wanted
