@@ -60,18 +60,23 @@ def test_the_header_is_what_the_gguf_package_reads(demo_model: Path) -> None:
     }
 
 
-def test_every_weight_equals_transformers_to_the_last_bit(demo_model: Path, open_loader: Open) -> None:
+def test_weights_equal_transformers_own_reading_to_the_last_bit(demo_model: Path, open_loader: Open) -> None:
+    """Of the first layers: transformers takes long to map the names of them all."""
     loader = open_loader(demo_model)
+    config = loader.load_config()
     with torch.device("meta"):
-        model = LlamaForCausalLM(loader.load_config())
-    expected = load_gguf_checkpoint(demo_model, return_tensors=True, model_to_load=model)["tensors"]
+        whole = LlamaForCausalLM(config)
+        config.num_hidden_layers = 2
+        beginning = LlamaForCausalLM(config)
+    expected = load_gguf_checkpoint(demo_model, return_tensors=True, model_to_load=beginning)["tensors"]
     names = set()
     for name, tensor in loader.iter_weights():
-        # In numpy: comparing with all of torch's threads takes long where other work has the cores.
-        assert np.array_equal(tensor.numpy(), expected[name].numpy()), name
         names.add(name)
-    assert names == expected.keys()
-    assert names | {"lm_head.weight"} == model.state_dict().keys()
+        if name in expected:
+            # In numpy: comparing with all of torch's threads takes long where other work has the cores.
+            assert np.array_equal(tensor.numpy(), expected[name].numpy()), name
+    assert expected.keys() == beginning.state_dict().keys() - {"lm_head.weight"}
+    assert names == whole.state_dict().keys() - {"lm_head.weight"}
 
 
 def test_ids_equal_transformers_own_reading_with_the_model_s_digits(
