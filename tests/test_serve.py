@@ -23,7 +23,7 @@ from reference import check
 from tiny_model import save_tiny_model, tokenizer
 
 START_SECONDS = 60
-LONG = {"prompt": "once", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
+LONG = {"prompt": "once", "max_tokens": 600, "ignore_eos": True, "temperature": 0}
 
 
 class ServeProcess:
