@@ -23,7 +23,8 @@ class IncrementalDetokenizer:
     All that `push` and `flush` return, joined, is what the tokens add to the decoded prompt. A leading space that
     decoding strips from a whole text is therefore kept after a prompt that has text. Nothing is cleaned up: spaces
     before punctuation stay. Text once returned is never taken back, and a character comes when its last byte does;
-    bytes that cannot become a character come as U+FFFD as soon as that is certain.
+    bytes that cannot become a character come as U+FFFD as soon as that is certain (halves of surrogates, which UTF-8
+    has no place for, one byte later).
 
     One difference from `tokenizer.decode`: in a run of byte tokens (`<0xE2>`) that is not UTF-8 as a whole, the
     characters that are complete come as they are; the tokenizers library turns each byte of such a run into U+FFFD,
@@ -75,6 +76,7 @@ class _ByteText(_Text):
         self._decoder.decode(tail)
         # Bytes of a character that the prompt began, and what has come after them, until its fate is known.
         self._begun: bytes = self._decoder.getstate()[0]
+        self._num_own = len(self._begun.decode(errors="replace"))
 
     def _tail(self, prompt_ids: Sequence[int]) -> bytes:
         """The prompt's last bytes: enough to hold all of an incomplete character."""
@@ -97,9 +99,9 @@ class _ByteText(_Text):
         if self._begun:
             self._begun += data
             if text:
-                # The prompt's own text ends in U+FFFD already, if its last character did not become one.
+                # If they did not become a character, then their U+FFFD are the end of the prompt's own text.
                 if text[0] == _REPLACEMENT and not self._begun.startswith(_REPLACEMENT.encode()):
-                    text = text[1:]
+                    text = text[self._num_own :]
                 self._begun = b""
         while self._num_to_strip and text:
             if text[0] != " ":
