@@ -168,9 +168,20 @@ def test_a_second_signal_ends_at_once(start: Callable[..., ServerProcess]) -> No
         time.sleep(0.005)
     server.process.send_signal(signal.SIGTERM)
     server.wait_for("no new requests")
+    time.sleep(0.2)
     server.process.send_signal(signal.SIGTERM)
     assert server.exit_code(2) == 128 + signal.SIGTERM
     connection.close()
+
+
+def test_two_signals_at_once_are_one(start: Callable[..., ServerProcess]) -> None:
+    server = start(delay=0.02)
+    server.wait_for("ready after")
+    request = Request(server.url, 30)
+    server.process.send_signal(signal.SIGTERM)
+    server.process.send_signal(signal.SIGINT)
+    assert request.wait().status_code == 200
+    assert server.exit_code() == 0
 
 
 def test_a_signal_while_loading(start: Callable[..., ServerProcess]) -> None:

@@ -26,6 +26,7 @@ SIGNALLED = 128
 
 _LAST_EVENTS_TIMEOUT = 2.0
 _POLL = 0.02
+_SAME_WISH = 0.1
 
 
 class LoadedEngine(Protocol):
@@ -50,22 +51,28 @@ Load = Callable[[], Awaitable[LoadedEngine]]
 
 
 class StopSignals:
-    """SIGTERM and SIGINT: the first asks for a drain, the second ends the process at once."""
+    """SIGTERM and SIGINT: the first asks for a drain, the second ends the process at once.
+
+    One that comes right behind the first is the same wish: `timeout` signals its child and then the whole group.
+    """
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
+        self._asked_at = 0.0
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._received, number)
 
     def _received(self, number: signal.Signals) -> None:
-        if self.asked.is_set():
+        if not self.asked.is_set():
+            logger.info("%s: no new requests from now on", number.name)
+            self._asked_at = time.monotonic()
+            self.asked.set()
+        elif time.monotonic() - self._asked_at > _SAME_WISH:
             # The engine process sees its parent go, and goes too.
             logger.warning("%s again: ending at once", number.name)
             logging.shutdown()
             os._exit(SIGNALLED + number)
-        logger.info("%s: no new requests from now on", number.name)
-        self.asked.set()
 
 
 async def live(
