@@ -74,8 +74,8 @@ class RopeSettings:
 
 def read_rope_settings(config: PretrainedConfig) -> RopeSettings:
     """Raises `ModelError` for a type that is not known, or for settings that differ between layers."""
-    values: dict[str, Any] = dict(getattr(config, "rope_scaling", None) or {})
-    values.update(getattr(config, "rope_parameters", None) or {})
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    values: dict[str, Any] = dict(found)
     nested = sorted(key for key, value in values.items() if isinstance(value, dict))
     if nested:
         raise ModelError(

@@ -22,7 +22,7 @@ def resolve_model(model: str, revision: str | None = None) -> Path:
         ModelError: it is neither; or the hub does not have it, or neither hub nor cache can be reached.
     """
     path = Path(model).expanduser()
-    if path.exists():
+    if model and path.exists():
         return path
     if model.count("/") != 1 or model.startswith((".", "/", "~")) or path.suffix in (".gguf", ".safetensors"):
         raise ModelError(
