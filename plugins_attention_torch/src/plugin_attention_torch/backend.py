@@ -26,11 +26,12 @@ class TorchAttentionBackend(AttentionBackend):
 
     def __init__(self, context: BackendContext) -> None:
         super().__init__(context)
-        kv, products = PagedKV(context), Products(context)
+        products = Products(context)
+        kv = PagedKV(context, products.dtype)
         self._decode = Decode(context, kv, products)
         self._extend = Extend(context, kv, products)
         self._v_head_dim = context.geometry.v_head_dim
-        self._decode_plan = DecodePlan([], None)
+        self._decode_plan: DecodePlan | None = None
         self._extend_rows: list[ExtendRow] = []
         self._all_planned = True
 
@@ -52,6 +53,9 @@ class TorchAttentionBackend(AttentionBackend):
     def forward_decode(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: RadixAttention, batch: ForwardBatch
     ) -> torch.Tensor:
+        assert self._decode_plan is not None, "init_forward_metadata comes first"
+        if self._decode_plan.tokens is None:
+            return self._decode.forward_chunk(self._decode_plan.chunks[0], q, layer.layer_id, layer.sinks)
         out = self._new_output(q)
         self._decode.forward(self._decode_plan, q, out, layer.layer_id, layer.sinks)
         return out
@@ -59,6 +63,9 @@ class TorchAttentionBackend(AttentionBackend):
     def forward_extend(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer: RadixAttention, batch: ForwardBatch
     ) -> torch.Tensor:
+        if not self._extend_rows:
+            return self.forward_decode(q, k, v, layer, batch)
+        assert self._decode_plan is not None
         out = self._new_output(q)
         for row in self._extend_rows:
             self._extend.forward(row, q, k, v, out, layer.layer_id, layer.sinks)

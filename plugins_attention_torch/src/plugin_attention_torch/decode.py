@@ -10,16 +10,16 @@ import torch
 
 from core import BackendContext, ForwardBatch
 
-from .paged_kv import PagedKV
+from .paged_kv import Located, PagedKV
 from .products import Products
 
-_KEYS_ALIGNMENT = 64
+_KEYS_ALIGNMENT = 32
 """Numbers of keys are rounded up to it: oneDNN compiles a kernel for each new shape, at more than a layer's cost."""
 
 _WORTH_A_CHUNK = 1024
 """Keys of padding that cost as much as the calls of one more chunk (measured)."""
 
-_GATHER_BYTES = {"cpu": 8 << 20}
+_GATHER_BYTES = {"cpu": 4 << 20}
 """Gathered keys and values of a chunk, by device type: on a CPU they stay in its cache."""
 _GATHER_BYTES_ELSEWHERE = 256 << 20
 
@@ -60,17 +60,20 @@ def split_by_length(num_keys: Sequence[int], max_chunk_keys: int) -> list[ChunkS
 
 @dataclass(frozen=True, slots=True)
 class DecodeChunk:
-    """One chunk, ready for every layer: `index` is what `PagedKV.gather` takes, `mask` is `[rows, num_keys]`."""
+    """One chunk, ready for every layer: `mask` is `[rows, num_keys]`."""
 
     start: int
     stop: int
-    index: torch.Tensor
+    keys: Located
     mask: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """What the layers share. `tokens` `[rows]` int64: the token of each planned row; None if all, in their order."""
+    """What the layers share. `tokens` `[rows]` int64: the token of each planned row.
+
+    `tokens` is None where one chunk holds every token of the batch, in order.
+    """
 
     chunks: list[DecodeChunk]
     tokens: torch.Tensor | None
@@ -85,7 +88,6 @@ class Decode:
         self._kv = kv
         self._products = products
         self._window = geometry.window
-        self._dtype = context.dtype
         self._device = context.device
         layout = context.kv_pool.layout
         key_bytes = layout.num_kv_heads * (layout.head_dim + layout.v_head_dim) * layout.dtype.itemsize
@@ -115,23 +117,26 @@ class Decode:
         self, plan: DecodePlan, q: torch.Tensor, out: torch.Tensor, layer_id: int, sinks: torch.Tensor | None
     ) -> None:
         """Write the planned rows of `out`; q and out as in `AttentionBackend.forward`."""
-        if plan.tokens is not None:
-            q = q.index_select(0, plan.tokens)
+        assert plan.tokens is not None
+        q = q.index_select(0, plan.tokens)
         for chunk in plan.chunks:
-            k, v = self._kv.gather(layer_id, chunk.index)
-            result = self._products.one_query_a_row(q[chunk.start : chunk.stop], k, v, chunk.mask, sinks)
-            if plan.tokens is None:
-                out[chunk.start : chunk.stop] = result
-            else:
-                out.index_copy_(0, plan.tokens[chunk.start : chunk.stop], result)
+            rows = slice(chunk.start, chunk.stop)
+            out.index_copy_(0, plan.tokens[rows], self.forward_chunk(chunk, q[rows], layer_id, sinks))
+
+    def forward_chunk(
+        self, chunk: DecodeChunk, q: torch.Tensor, layer_id: int, sinks: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The result of one chunk's rows, from their queries; fresh."""
+        k, v = self._kv.gather(layer_id, chunk.keys)
+        return self._products.one_query_a_row(q.to(self._products.dtype), k, v, chunk.mask, sinks).to(q.dtype)
 
     def _chunk(self, shape: ChunkShape, table_rows: torch.Tensor, seq_lens: torch.Tensor) -> DecodeChunk:
         first = torch.zeros_like(seq_lens) if self._window is None else (seq_lens - self._window).clamp_(min=0)
-        index = self._kv.locate(table_rows, first, seq_lens - 1, shape.num_keys)
+        keys = self._kv.locate(table_rows, first, seq_lens - 1, shape.num_keys)
         num_keys = (seq_lens - first).unsqueeze(1)
         padding = torch.arange(shape.num_keys, device=self._device) >= num_keys
-        mask = torch.zeros(padding.shape, dtype=self._dtype, device=self._device)
-        return DecodeChunk(shape.start, shape.stop, index, mask.masked_fill_(padding, float("-inf")))
+        mask = torch.zeros(padding.shape, dtype=self._products.dtype, device=self._device)
+        return DecodeChunk(shape.start, shape.stop, keys, mask.masked_fill_(padding, float("-inf")))
 
     def _upload(self, values: list[int]) -> torch.Tensor:
         host = torch.tensor(values, dtype=torch.int64)

@@ -9,7 +9,7 @@ import torch
 
 from core import BackendContext, ForwardBatch
 
-from .paged_kv import PagedKV
+from .paged_kv import Located, PagedKV
 from .products import Products
 
 _MAX_QUERIES = 256
@@ -69,12 +69,12 @@ class QueryChunk:
 class ExtendRow:
     """One row, ready for every layer.
 
-    `index` `[1, num_kv_heads, num_keys]` is what `PagedKV.gather` takes; None where this step's own keys are all.
+    `keys` is None where this step's own are all.
     """
 
     start: int
     stop: int
-    index: torch.Tensor | None
+    keys: Located | None
     chunks: list[QueryChunk]
 
 
@@ -86,8 +86,9 @@ class Extend:
         self._kv = kv
         self._products = products
         self._window = context.geometry.window
+        self._stored_as_given = context.kv_pool.layout.dtype == context.dtype
         self._num_qo_heads = context.geometry.num_qo_heads
-        self._mask = CausalMask(context.geometry.window, context.dtype, context.device)
+        self._mask = CausalMask(context.geometry.window, products.dtype, context.device)
 
     def plan_row(self, batch: ForwardBatch, row: int, start: int, num_queries: int, seq_len: int) -> ExtendRow:
         """Plan one row of a step.
@@ -101,11 +102,11 @@ class Extend:
         """
         prefix_len = seq_len - num_queries
         first_key = self._first_key(prefix_len)
-        index = None
-        if prefix_len > 0 or not self._kv.stored_as_computed:
+        keys = None
+        if prefix_len > 0 or not self._stored_as_given:
             table_row = batch.req_pool_indices[row : row + 1]
             first = torch.full_like(table_row, first_key)
-            index = self._kv.locate(table_row, first, torch.full_like(table_row, seq_len - 1), seq_len - first_key)
+            keys = self._kv.locate(table_row, first, torch.full_like(table_row, seq_len - 1), seq_len - first_key)
         score_bytes = 4 * self._num_qo_heads * (seq_len - first_key)
         step = max(1, min(_MAX_QUERIES, _MAX_SCORE_BYTES // score_bytes))
         chunks = []
@@ -114,7 +115,7 @@ class Extend:
             chunk_first, chunk_stop = self._first_key(prefix_len + begin), prefix_len + end
             mask = self._mask.last_queries(end - begin, chunk_stop - chunk_first)
             chunks.append(QueryChunk(start + begin, start + end, chunk_first - first_key, chunk_stop - first_key, mask))
-        return ExtendRow(start, start + num_queries, index, chunks)
+        return ExtendRow(start, start + num_queries, keys, chunks)
 
     def forward(
         self,
@@ -127,14 +128,15 @@ class Extend:
         sinks: torch.Tensor | None,
     ) -> None:
         """Write one row's tokens of `out`; q, k, v and out as in `AttentionBackend.forward`."""
-        if row.index is None:
-            keys, values = (x[row.start : row.stop].transpose(0, 1) for x in (k, v))
+        if row.keys is None:
+            new = slice(row.start, row.stop)
+            keys, values = (x[new].transpose(0, 1).to(self._products.dtype) for x in (k, v))
         else:
-            keys, values = (x.squeeze(0) for x in self._kv.gather(layer_id, row.index))
+            keys, values = (x.squeeze(0) for x in self._kv.gather(layer_id, row.keys))
         for chunk in row.chunks:
-            seen = slice(chunk.first_key, chunk.stop_key)
-            out[chunk.start : chunk.stop] = self._products.many_queries(
-                q[chunk.start : chunk.stop], keys[:, seen], values[:, seen], chunk.mask, sinks
+            queries, seen = slice(chunk.start, chunk.stop), slice(chunk.first_key, chunk.stop_key)
+            out[queries] = self._products.many_queries(
+                q[queries].to(self._products.dtype), keys[:, seen], values[:, seen], chunk.mask, sinks
             )
 
     def _first_key(self, position: int) -> int:

@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import torch
 
 from core import BackendContext
 
+from .products import MANY_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where the pool keeps some keys and values, and the scratch memory that they are gathered to; for all layers.
+
+    Attributes:
+        slots: `[n * num_keys]` int64.
+        k_gathered: `[n * num_keys, num_kv_heads * head_dim]`, as the pool has them; `v_gathered` likewise.
+        k_source: a view of it, `[n, num_kv_heads, num_keys, head_dim]`; `v_source` likewise.
+        k: the same contiguous and in the dtype to compute in, or `k_source` itself; `v` likewise.
+    """
+
+    slots: torch.Tensor
+    k_gathered: torch.Tensor
+    v_gathered: torch.Tensor
+    k_source: torch.Tensor
+    v_source: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+
 
 @final
 class PagedKV:
-    """Gathers rows of one KV group's pool into contiguous, head-major tensors.
+    """Gathers rows of one KV group's pool into scratch memory.
 
-    Head-major, because every later product then runs over contiguous `[width, head_dim]` matrices: the strided ones
-    that a token-major gather leaves cost more than the finer gather.
+    Tokens are gathered whole: that reads memory in the longest runs that pages of any order allow. Unless they are few,
+    they are then moved head by head, because all products run faster over contiguous `[num_keys, head_dim]` matrices.
     """
 
-    def __init__(self, context: BackendContext) -> None:
+    def __init__(self, context: BackendContext, dtype: torch.dtype) -> None:
         geometry, pool = context.geometry, context.kv_pool
         self._page_size = context.page_size
         self._page_table = context.page_table
         self._num_kv_heads = geometry.num_kv_heads
-        self._dtype = context.dtype
-        self._heads = torch.arange(geometry.num_kv_heads, device=context.device).unsqueeze(1)
+        self._k_width = geometry.num_kv_heads * geometry.head_dim
+        self._v_width = geometry.num_kv_heads * geometry.v_head_dim
         buffers = [pool.get_kv_buffer(layer_id) for layer_id in range(geometry.num_layers)]
-        # One line a (slot, head), in that order, as the NHD layout has them.
-        self._lines = [(k.view(-1, k.shape[-1]), v.view(-1, v.shape[-1])) for k, v in buffers]
-        self._scratch = [torch.empty(0, dtype=pool.layout.dtype, device=context.device) for _ in ("k", "v")]
+        self._lines = [(k.view(-1, self._k_width), v.view(-1, self._v_width)) for k, v in buffers]
+        stored = torch.empty(0, dtype=pool.layout.dtype, device=context.device)
+        computed = torch.empty(0, dtype=dtype, device=context.device)
+        self._as_stored, self._as_computed = [stored, stored], [computed, computed]
 
-    @property
-    def stored_as_computed(self) -> bool:
-        """Whether the pool keeps keys and values in the dtype of the queries, to the bit."""
-        return self._scratch[0].dtype == self._dtype
-
-    def locate(self, rows: torch.Tensor, first: torch.Tensor, last: torch.Tensor, width: int) -> torch.Tensor:
-        """Where the pool keeps `width` tokens of each row, from token `first` on; what `gather` takes.
+    def locate(self, rows: torch.Tensor, first: torch.Tensor, last: torch.Tensor, num_keys: int) -> Located:
+        """Find `num_keys` tokens of each row, from token `first` on.
 
         Tokens past `last` are replaced by `last`: only slots that the row has written are ever read, because 0 * NaN
         is NaN and anything may lie in the others.
@@ -44,33 +63,52 @@ class PagedKV:
             rows: `[n]` int64 rows of the page table.
             first: `[n]` int64, first token to read.
             last: `[n]` int64, last valid token.
-            width: tokens to read of each row.
+            num_keys: tokens to read of each row.
 
         Returns:
-            `[n, num_kv_heads, width]` int64.
+            What `gather` takes; valid while the rows keep their pages.
         """
-        tokens = first.unsqueeze(1) + torch.arange(width, device=first.device)
+        tokens = first.unsqueeze(1) + torch.arange(num_keys, device=first.device)
         tokens = torch.minimum(tokens, last.unsqueeze(1))
         pages = self._page_table[rows.unsqueeze(1), tokens // self._page_size].long()
-        slots = pages * self._page_size + tokens % self._page_size
-        return slots.unsqueeze(1) * self._num_kv_heads + self._heads
+        slots = (pages * self._page_size + tokens % self._page_size).view(-1)
+        self._reserve(slots.numel() * max(self._k_width, self._v_width))
 
-    def gather(self, layer_id: int, index: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys `[n, num_kv_heads, width, head_dim]` and values `[..., v_head_dim]` at `index`, in the queries' dtype.
+        shape = (rows.shape[0], num_keys, self._num_kv_heads, -1)
+        k_gathered, v_gathered = (
+            x[: slots.numel() * width].view(-1, width)
+            for x, width in zip(self._as_stored, (self._k_width, self._v_width), strict=True)
+        )
+        k_source, v_source = k_gathered.view(shape).transpose(1, 2), v_gathered.view(shape).transpose(1, 2)
+        if slots.numel() * self._num_kv_heads < MANY_KEYS and k_source.dtype == self._as_computed[0].dtype:
+            return Located(slots, k_gathered, v_gathered, k_source, v_source, k_source, v_source)
+        k, v = (
+            x[: source.numel()].view(source.shape)
+            for x, source in zip(self._as_computed, (k_source, v_source), strict=True)
+        )
+        return Located(slots, k_gathered, v_gathered, k_source, v_source, k, v)
 
-        They live in scratch memory that every call overwrites: use them before the next call.
+    def gather(self, layer_id: int, located: Located) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys `[n, num_kv_heads, num_keys, head_dim]` and values `[..., v_head_dim]` of one layer.
+
+        Every call overwrites what the one before returned.
         """
-        return self._read(0, layer_id, index), self._read(1, layer_id, index)
+        keys, values = self._lines[layer_id]
+        torch.index_select(keys, 0, located.slots, out=located.k_gathered)
+        if located.k is not located.k_source:
+            located.k.copy_(located.k_source)
+        torch.index_select(values, 0, located.slots, out=located.v_gathered)
+        if located.v is not located.v_source:
+            located.v.copy_(located.v_source)
+        return located.k, located.v
 
-    def _read(self, which: int, layer_id: int, index: torch.Tensor) -> torch.Tensor:
-        lines = self._lines[layer_id][which]
-        head_dim = lines.shape[1]
-        numel = index.numel() * head_dim
-        if self._scratch[which].numel() < numel:
-            # A fresh tensor a layer would be mapped and unmapped by the allocator each time, at more than the gather's
-            # cost. Outside inference mode, so that callers in either mode may write to it.
+    def _reserve(self, numel: int) -> None:
+        """Scratch memory for `numel` elements of keys, and as many of values.
+
+        A fresh tensor a layer would be mapped and unmapped by the allocator each time, at more than the gather's cost.
+        Made outside inference mode, so that callers in either mode may write to it.
+        """
+        if self._as_stored[0].numel() < numel:
             with torch.inference_mode(False):
-                self._scratch[which] = torch.empty(numel, dtype=lines.dtype, device=lines.device)
-        out = self._scratch[which][:numel].view(-1, head_dim)
-        torch.index_select(lines, 0, index.view(-1), out=out)
-        return out.view(*index.shape, head_dim).to(self._dtype)
+                self._as_stored = [x.new_empty(numel) for x in self._as_stored]
+                self._as_computed = [x.new_empty(numel) for x in self._as_computed]

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 
 from core import BackendContext
 
-_GEMM_MIN_KEYS = 3072
-"""Keys, over all rows and heads of a call, from which two bfloat16 products beat the fused CPU kernel (measured)."""
+MANY_KEYS = 3072
+"""Keys, over all rows and KV heads of a call, from which these pay (measured): contiguous heads for any product, and on
+the CPU two bfloat16 products instead of the fused kernel."""
 
 
 @final
@@ -20,6 +21,10 @@ class Products:
     Torch's fused kernel does neither soft cap nor sinks. On a CPU without bfloat16 tiles it also runs bfloat16 at
     float32's speed, while oneDNN's bfloat16 products run at twice to three times that: for many short queries the
     products are taken one by one there, with scores in bfloat16 and softmax in float32, like an eager model.
+
+    Attributes:
+        dtype: to compute in: that of the queries, or float32 where the device is slower in it. Arguments and results
+            have it.
     """
 
     def __init__(self, context: BackendContext) -> None:
@@ -31,8 +36,7 @@ class Products:
         on_cpu = context.device.type == "cpu"
         fast_bfloat16 = context.dtype is torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
         self._prefer_gemm = on_cpu and fast_bfloat16
-        half_is_slow = on_cpu and context.dtype.itemsize == 2 and not fast_bfloat16
-        self._gemm_dtype = torch.float32 if half_is_slow else context.dtype
+        self.dtype = context.dtype if fast_bfloat16 or not on_cpu else torch.float32
 
     def one_query_a_row(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, sinks: torch.Tensor | None
@@ -44,9 +48,9 @@ class Products:
 
         Args:
             q: `[n, num_qo_heads, head_dim]`.
-            k: `[n, num_kv_heads, num_keys, head_dim]`, contiguous.
-            v: `[n, num_kv_heads, num_keys, v_head_dim]`, contiguous.
-            mask: `[n, num_keys]`, 0 or -inf, in q's dtype.
+            k: `[n, num_kv_heads, num_keys, head_dim]`.
+            v: `[n, num_kv_heads, num_keys, v_head_dim]`.
+            mask: `[n, num_keys]`, 0 or -inf.
             sinks: `[num_qo_heads]`, or None.
 
         Returns:
@@ -54,7 +58,7 @@ class Products:
         """
         n = q.shape[0]
         grouped = q.view(n, self._num_kv_heads, self._group, -1)
-        many = self._prefer_gemm and k.shape[0] * k.shape[1] * k.shape[2] >= _GEMM_MIN_KEYS
+        many = self._prefer_gemm and k.shape[0] * k.shape[1] * k.shape[2] >= MANY_KEYS
         if many or self._soft_cap is not None or sinks is not None:
             out = self._one_by_one(grouped.unsqueeze(3), k, v, mask.view(n, 1, 1, 1, -1), sinks)
         else:
@@ -70,7 +74,7 @@ class Products:
             q: `[num_queries, num_qo_heads, head_dim]`.
             k: `[num_kv_heads, num_keys, head_dim]`.
             v: `[num_kv_heads, num_keys, v_head_dim]`.
-            mask: `[num_queries, num_keys]`, 0 or -inf, in q's dtype.
+            mask: `[num_queries, num_keys]`, 0 or -inf.
             sinks: `[num_qo_heads]`, or None.
 
         Returns:
@@ -89,8 +93,6 @@ class Products:
     ) -> torch.Tensor:
         """`[n, num_kv_heads, group, num_queries, v_head_dim]`, from q `[..., head_dim]` of that shape."""
         n, num_kv_heads, group, num_queries, head_dim = q.shape
-        dtype = q.dtype
-        q, k, v = (x.to(self._gemm_dtype) for x in (q, k, v))
         k, v = k.flatten(0, 1), v.flatten(0, 1)
         scores = torch.bmm(q.reshape(n * num_kv_heads, group * num_queries, head_dim), k.transpose(1, 2))
         scores = scores.float().mul_(self._scale).view(n, num_kv_heads, group, num_queries, -1)
@@ -102,5 +104,5 @@ class Products:
         else:
             sink = sinks.detach().float().view(num_kv_heads, group, 1, 1).expand(*scores.shape[:-1], 1)
             weights = torch.cat((scores, sink), -1).softmax(-1)[..., :-1]
-        weights = weights.to(v.dtype).reshape(n * num_kv_heads, group * num_queries, -1)
-        return torch.bmm(weights, v).to(dtype).view(n, num_kv_heads, group, num_queries, -1)
+        weights = weights.to(self.dtype).reshape(n * num_kv_heads, group * num_queries, -1)
+        return torch.bmm(weights, v).view(n, num_kv_heads, group, num_queries, -1)
