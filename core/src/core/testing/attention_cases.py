@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import torch
@@ -55,6 +55,7 @@ class AttentionCase:
     in NHD order whatever the pool's own is.
     """
 
+    rows: list[RowCase]
     context: BackendContext
     batch: ForwardBatch
     layer: RadixAttention
@@ -63,7 +64,21 @@ class AttentionCase:
     v: torch.Tensor
     k_cache: torch.Tensor
     v_cache: torch.Tensor
-    num_new: torch.Tensor
+
+    def select(self, rows: Sequence[int]) -> AttentionCase:
+        """The step of some of the rows only, over the same memory."""
+        starts = list(accumulate((row.num_new for row in self.rows), initial=0))
+        tokens = [token for i in rows for token in range(starts[i], starts[i + 1])]
+        table_rows, out_cache_loc = self.batch.req_pool_indices.tolist(), self.batch.out_cache_loc.tolist()
+        kept = [self.rows[i] for i in rows]
+        batch = build_batch(
+            kept,
+            self.batch.forward_mode,
+            [table_rows[i] for i in rows],
+            [out_cache_loc[token] for token in tokens],
+            str(self.context.device),
+        )
+        return replace(self, rows=kept, batch=batch, q=self.q[tokens], k=self.k[tokens], v=self.v[tokens])
 
     def reference(self) -> torch.Tensor:
         """The true result in float64, on the CPU."""
@@ -82,7 +97,7 @@ class AttentionCase:
             self.context.page_table,
             self.batch.req_pool_indices,
             self.batch.seq_lens,
-            self.num_new,
+            torch.tensor([row.num_new for row in self.rows]),
             self.context.page_size,
             geometry.scale,
             window=geometry.window,
@@ -172,6 +187,7 @@ def build_case(
         options=NoOptions(),
     )
     return AttentionCase(
+        rows=list(rows),
         context=context,
         batch=batch,
         layer=RadixAttention(geometry.num_layers - 1, sinks=sinks).to(device),
@@ -180,7 +196,6 @@ def build_case(
         v=v_cache[out_cache_loc].to(dtype).to(device),
         k_cache=k_cache.to(kv_dtype or dtype).view(num_pages, page_size, geometry.num_kv_heads, -1).to(device),
         v_cache=v_cache.to(kv_dtype or dtype).view(num_pages, page_size, geometry.num_kv_heads, -1).to(device),
-        num_new=torch.tensor([row.num_new for row in rows], device=device),
     )
 
 

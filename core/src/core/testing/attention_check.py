@@ -12,7 +12,6 @@ import torch
 from core.attention.backend import AttentionBackend
 from core.attention.capabilities import AttentionBackendSpec, AttentionRequirements, CudaGraphSupport
 from core.mem_cache.kv_pool import KVPool, KVPoolContext
-from core.model_executor.forward_batch import ForwardBatch
 from core.testing.attention_cases import AttentionCase, RowCase, build_case
 from core.testing.tolerance import assert_accurate
 
@@ -46,20 +45,19 @@ class AttentionCheck:
 
     def run(self, case: AttentionCase) -> torch.Tensor:
         """One step through a backend of its own."""
-        return self.step(self.make(case), case, case.batch)
+        return self.step(self.make(case), case)
 
-    def step(self, backend: AttentionBackend, case: AttentionCase, batch: ForwardBatch) -> torch.Tensor:
-        """One step of `batch`, which holds the first tokens of the case, through `backend`."""
+    def step(self, backend: AttentionBackend, case: AttentionCase) -> torch.Tensor:
+        """One step through a backend that was made for the same memory."""
+        batch = case.batch
         if not self.spec.capabilities.needs_cpu_seq_lens:
             batch.seq_lens_cpu = batch.extend_seq_lens_cpu = batch.extend_prefix_lens_cpu = None
-        n = batch.num_tokens
         backend.init_forward_metadata(batch)
-        return backend.forward(case.q[:n], case.k[:n], case.v[:n], case.layer, batch)
+        return backend.forward(case.q, case.k, case.v, case.layer, batch)
 
     def compare(self, out: torch.Tensor, case: AttentionCase, what: str) -> None:
-        """Fail unless `out` is as accurate as eager code on the first tokens of the case."""
-        n = out.shape[0]
-        assert_accurate(out, case.reference()[:n], case.eager()[:n], f"{self.spec.name}: {what}")
+        """Fail unless `out` is as accurate as eager code is."""
+        assert_accurate(out, case.reference(), case.eager(), f"{self.spec.name}: {what}")
 
 
 def requirements_of(case: AttentionCase) -> AttentionRequirements:
