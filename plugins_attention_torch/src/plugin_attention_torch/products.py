@@ -34,9 +34,8 @@ class Products:
         self._scale = geometry.scale
         self._soft_cap = geometry.soft_cap
         on_cpu = context.device.type == "cpu"
-        fast_bfloat16 = context.dtype is torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-        self._prefer_gemm = on_cpu and fast_bfloat16
-        self.dtype = context.dtype if fast_bfloat16 or not on_cpu else torch.float32
+        self._prefer_gemm = on_cpu and context.dtype is torch.bfloat16 and _has_fast_bfloat16()
+        self.dtype = context.dtype if self._prefer_gemm or not on_cpu else torch.float32
 
     def one_query_a_row(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, sinks: torch.Tensor | None
@@ -106,3 +105,8 @@ class Products:
             weights = torch.cat((scores, sink), -1).softmax(-1)[..., :-1]
         weights = weights.to(self.dtype).reshape(n * num_kv_heads, group * num_queries, -1)
         return torch.bmm(weights, v).view(n, num_kv_heads, group, num_queries, -1)
+
+
+def _has_fast_bfloat16() -> bool:
+    """Whether oneDNN runs bfloat16 products on this CPU."""
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
