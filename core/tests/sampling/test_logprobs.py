@@ -48,7 +48,9 @@ def test_no_more_alternatives_than_the_vocabulary_has() -> None:
 
 def test_a_broken_row_harms_no_other() -> None:
     logits = torch.tensor([[0.0, math.nan, 0.0], [-math.inf] * 3, [1.0, 1.0, -math.inf]])
+    before = logits.clone()
     logprobs, top_ids, top_logprobs = gather_logprobs(logits, torch.tensor([0, 0, 2]), 2)
+    assert torch.equal(logits.nan_to_num(9.0), before.nan_to_num(9.0))
     assert logprobs.tolist() == pytest.approx([-math.log(2), -math.inf, -math.inf])
     assert top_ids[0].tolist() == [0, 2]
     assert top_logprobs[2].tolist() == pytest.approx([-math.log(2)] * 2)

@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.sampling import kept_tokens
@@ -107,31 +108,64 @@ row_params = st.builds(
 )
 
 
-@settings(max_examples=250, deadline=None)
+def drawn_by_hand(logits: Sequence[float], row: Row) -> int | None:
+    """The token that a row draws, or None if rounding decides."""
+    if row.temperature == 0:
+        return logits.index(max(logits))
+    kept = kept_by_hand(logits, row)
+    if kept is None:
+        return None
+    noise = gumbel_noise(torch.tensor([row.seed]), torch.tensor([row.position]), torch.arange(len(logits)))
+    scores = {token: math.log(p) + noise[0, token].item() for token, p in kept.items() if p > 0}
+    best, *others = sorted(scores, key=lambda token: -scores[token])
+    return None if others and scores[best] - scores[others[0]] < 1e-4 else best
+
+
+def check_draws(logits: list[list[float]], rows: list[Row], candidates: tuple[int, ...], *, bounded: bool) -> int:
+    """Compare one batch with float64; how many of its rows could be compared. Few candidates exercise every step."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kept_tokens, "_NUM_CANDIDATES_CPU", candidates)
+        drawn = sample(logits, rows, bounded=bounded)
+    expected = [drawn_by_hand(values, row) for values, row in zip(logits, rows, strict=True)]
+    assert [token for token, wanted in zip(drawn, expected, strict=True) if wanted is not None] == [
+        wanted for wanted in expected if wanted is not None
+    ]
+    return sum(wanted is not None for wanted in expected)
+
+
+@settings(max_examples=200, deadline=None)
 @given(st.data(), st.integers(1, 9), st.booleans(), st.sampled_from([(), (1,), (2, 4)]))
-def test_every_row_draws_what_float64_says(
+def test_odd_rows_draw_what_float64_says(
     data: st.DataObject, vocab_size: int, bounded: bool, candidates: tuple[int, ...]
 ) -> None:
-    """Rows of all kinds in one batch; few candidates make the ranking go through all of its steps."""
     rows = data.draw(st.lists(row_params, min_size=1, max_size=5))
     rows = [replace(row, top_k=row.top_k if row.top_k < vocab_size else 0) for row in rows]
     logits = [data.draw(st.lists(logit, min_size=vocab_size, max_size=vocab_size)) for _ in rows]
-    expected = []
-    for row, values in zip(rows, logits, strict=True):
-        if row.temperature == 0:
-            expected.append(values.index(max(values)))
-            continue
-        kept = kept_by_hand(values, row)
-        assume(kept is not None)
-        assert kept is not None
-        noise = gumbel_noise(torch.tensor([row.seed]), torch.tensor([row.position]), torch.arange(vocab_size))
-        scores = {token: math.log(p) + noise[0, token].item() for token, p in kept.items() if p > 0}
-        best, *others = sorted(scores, key=lambda token: -scores[token])
-        assume(not others or scores[best] - scores[others[0]] > 1e-4)
-        expected.append(best)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept_tokens, "_NUM_CANDIDATES_CPU", candidates)
-        assert sample(logits, rows, bounded=bounded) == expected
+    check_draws(logits, rows, candidates, bounded=bounded)
+
+
+@pytest.mark.parametrize("candidates", [(), (1,), (2, 5), (3, 8)])
+def test_ordinary_rows_draw_what_float64_says(candidates: tuple[int, ...]) -> None:
+    """Batches that mix every combination of parameters."""
+    random = Random(4)
+    compared = 0
+    for _ in range(150):
+        vocab_size, bs = random.randint(2, 24), random.randint(1, 8)
+        rows = [
+            Row(
+                temperature=random.choice([0.0, 0.4, 1.0, 1.0, 2.0]),
+                top_k=random.choice([0, 0, random.randrange(vocab_size)]),
+                top_p=random.choice([1.0, random.random(), random.uniform(0.8, 1.0)]),
+                min_p=random.choice([0.0, 0.0, random.random() * 0.3]),
+                seed=random.getrandbits(63),
+                position=random.randrange(10_000),
+            )
+            for _ in range(bs)
+        ]
+        spread = random.choice([0.2, 1.0, 3.0])
+        logits = [[round(random.gauss(0, spread), random.choice([0, 1, 9])) for _ in range(vocab_size)] for _ in rows]
+        compared += check_draws(logits, rows, candidates, bounded=random.random() < 0.5)
+    assert compared > 600
 
 
 @pytest.mark.parametrize(
@@ -173,6 +207,13 @@ def test_ties_are_cut_after_the_lower_id() -> None:
     assert set(sample([[0.0, 1.0, 1.0, 1.0, -1.0]] * 60, rows)) == {1, 2}
     rows = [Row(top_p=0.5, seed=seed) for seed in range(60)]
     assert set(sample([[3.0, 3.0, 3.0, 3.0]] * 60, rows)) == {0, 1}
+    assert set(sample([[-0.0, 0.0, -0.0, 0.0]] * 60, rows)) == {0, 1}
+
+
+def test_logits_that_differ_in_their_last_bit_are_no_tie() -> None:
+    """Also where their distances to the largest are equal after rounding."""
+    rows = [Row(top_k=3, temperature=20.0, seed=seed) for seed in range(200)]
+    assert set(sample([[-1e-16, 0.0, 0.25, 1e-16]] * 200, rows)) == {1, 2, 3}
 
 
 @pytest.mark.parametrize("others", [[], [Row(seed=1)], [Row(top_k=2, top_p=0.5)]])
@@ -202,6 +243,19 @@ def test_broken_logits_stay_in_their_row(row: Row) -> None:
     logits = [[NAN, 1.0, NAN, -INF], [NAN] * 4, good, [0.0, INF, 1.0, -INF], [-INF] * 4, [-INF, -INF, 0.0, -INF]]
     (alone,) = sample([good], [row])
     assert sample(logits, [row] * 6) == [1, 0, alone, 1, 0, 2]
+
+
+def test_infinite_logits_share_the_draw() -> None:
+    rows = [Row(seed=seed, top_p=top_p) for seed in range(40) for top_p in (1.0, 0.9)]
+    assert set(sample([[0.0, INF, 5.0, INF]] * 80, rows)) == {1, 3}
+
+
+def test_top_p_just_below_one_stays_within_top_k() -> None:
+    generator = torch.Generator().manual_seed(2)
+    logits = torch.randn(500, 8, generator=generator)
+    rows = [Row(temperature=50.0, top_k=3, top_p=1 - 2**-24, seed=seed) for seed in range(500)]
+    best = logits.topk(3).indices.tolist()
+    assert all(token in kept for token, kept in zip(sample(logits, rows), best, strict=True))
 
 
 def test_a_token_without_probability_is_never_drawn() -> None:

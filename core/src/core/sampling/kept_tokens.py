@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from core.sampling.batch import SamplingBatch
-from core.sampling.ranking import key_gaps, rank_keys, smallest_keys
+from core.sampling.ranking import key_ids, rank_keys, smallest_keys
 
 _EVERY_KEY = torch.iinfo(torch.int64).max
 _NUM_CANDIDATES_CPU = (512, 4096)
@@ -20,14 +20,17 @@ _UNIT = 2.0**40
 """Weight of the likeliest token; 2^22 such weights still sum to less than 2^63."""
 
 
-def dropped_tokens(gaps: torch.Tensor, temperature: torch.Tensor, batch: SamplingBatch) -> torch.Tensor:
+def dropped_tokens(
+    logits: torch.Tensor, gaps: torch.Tensor, temperature: torch.Tensor, batch: SamplingBatch
+) -> torch.Tensor:
     """The tokens that a row's top-k, or top-p on the renormalised rest, drops; never the likeliest.
 
     The cut does not depend on the other rows, nor on the device beyond its `exp`: probabilities are summed as integers,
     which no order of summation changes.
 
     Args:
-        gaps: `[bs, vocab_size]` float32 of `gaps_below_max`; not mutated.
+        logits: `[bs, vocab_size]` float32, sanitised; not mutated.
+        gaps: their `gaps_below_max`; not mutated.
         temperature: `[bs, 1]` float32, positive.
         batch: not mutated. Greedy rows drop nothing: they take the likeliest anyway.
 
@@ -36,7 +39,7 @@ def dropped_tokens(gaps: torch.Tensor, temperature: torch.Tensor, batch: Samplin
         ranked of those rows only that need it.
     """
     vocab_size = gaps.shape[-1]
-    keys = rank_keys(gaps)
+    keys = rank_keys(logits)
     cuts = _Cuts.of(batch, vocab_size)
     enough = vocab_size if batch.max_top_k is None else min(batch.max_top_k, vocab_size)
     if gaps.device.type != "cpu":
@@ -96,15 +99,16 @@ def _last_kept(
     num_kept = cuts.top_k
     decided = cuts.top_k <= num
     if cuts.any_top_p:
-        cumulative = _weights(key_gaps(ranked), temperature).cumsum(dim=-1)
+        cumulative = _weights(gaps.gather(1, key_ids(ranked)), temperature).cumsum(dim=-1)
         total = cumulative.gather(1, (cuts.top_k - 1).clamp_max(num - 1))
         if cuts.any_top_p_alone:
             alone = cuts.top_k == vocab_size
             total = torch.where(alone, _weights(gaps, temperature).sum(dim=-1, keepdim=True), total)
             decided = decided | alone
+        # Below a p of 1 the product, rounded as it is, never exceeds the total, so that top-k's last token reaches it.
         target = (cuts.top_p * total.float()).long()
         by_top_p = (cumulative < target).sum(dim=-1, keepdim=True) + 1
-        num_kept = torch.where(cuts.top_p < 1, torch.minimum(by_top_p, num_kept), num_kept)
+        num_kept = torch.where(cuts.top_p < 1, by_top_p, num_kept)
     last = ranked.gather(1, (num_kept - 1).clamp_max(num - 1))
     return last.masked_fill_(cuts.keeps_all, _EVERY_KEY), cuts.keeps_all | (decided & (num_kept <= num))
 

@@ -30,14 +30,16 @@ def gaps_below_max(logits: torch.Tensor) -> torch.Tensor:
     return largest.masked_fill_(largest == -torch.inf, 0.0) - logits
 
 
-def rank_keys(gaps: torch.Tensor) -> torch.Tensor:
+def rank_keys(logits: torch.Tensor) -> torch.Tensor:
     """One key a token, `[n, vocab_size]` int64, different within a row: the smaller the key, the likelier the token.
 
-    The bits of a float32 that is not negative order as the number does. They make the key's high word, the id makes
-    its low word.
+    Read as integers, the bits of float32 numbers order as the numbers do, once those of negative ones are flipped and
+    -0.0 is gone. Their complement makes the key's high word, the id makes its low word. `logits` are sanitised.
     """
-    keys = gaps.view(torch.int32).long().mul_(2**_ID_BITS)
-    return keys.add_(torch.arange(gaps.shape[-1], device=gaps.device))
+    bits = (logits + 0.0).view(torch.int32)
+    bits.bitwise_xor_((bits >> 31).bitwise_and_(0x7FFFFFFF))
+    keys = bits.bitwise_not_().long().mul_(2**_ID_BITS)
+    return keys.add_(torch.arange(logits.shape[-1], device=logits.device))
 
 
 def smallest_keys(keys: torch.Tensor, num: int) -> torch.Tensor:
@@ -52,8 +54,3 @@ def smallest_keys(keys: torch.Tensor, num: int) -> torch.Tensor:
 def key_ids(keys: torch.Tensor) -> torch.Tensor:
     """The token ids in `keys`, int64."""
     return keys.bitwise_and(_ID_MASK)
-
-
-def key_gaps(keys: torch.Tensor) -> torch.Tensor:
-    """The gaps in `keys`, float32."""
-    return (keys >> _ID_BITS).int().view(torch.float32)

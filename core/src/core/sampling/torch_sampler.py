@@ -37,9 +37,8 @@ class TorchSampler(Sampler):
         scaled = gaps / temperature
         scores.sub_(scaled)
         if batch.any_top_k or batch.any_top_p:
-            scores.masked_fill_(dropped_tokens(gaps, temperature, batch), -torch.inf)
+            scores.masked_fill_(dropped_tokens(logits, gaps, temperature, batch), -torch.inf)
         if batch.any_min_p:
-            # p >= min_p * p_max, in logarithms; the likeliest token, at 0, always stays.
-            limit = batch.min_p.unsqueeze(1).log().neg_().clamp_min_(0.0)
-            scores.masked_fill_(scaled > limit, -torch.inf)
+            # p < min_p * p_max, in logarithms. min_p is at most 1, so that the likeliest token, at 0, stays.
+            scores.masked_fill_(scaled > batch.min_p.unsqueeze(1).log().neg_(), -torch.inf)
         return scores.argmax(dim=-1)
