@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from transformers import LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import GPT2Config, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 from core.errors import ModelError
 from core.mem_cache.geometry import KVGroupGeometry
@@ -55,6 +55,12 @@ def test_windows(config: PretrainedConfig, window: int | None) -> None:
 
 
 REFUSED: dict[str, tuple[PretrainedConfig, str]] = {
+    "another class": (GPT2Config(**LLAMA), r"num_key_value_heads None, expected a whole number above 0"),
+    "no epsilon": (
+        GPT2Config(**LLAMA, num_key_value_heads=12, hidden_act="silu"),
+        r"rms_norm_eps None, expected a number",
+    ),
+    "no length": (LlamaConfig(**LLAMA, max_position_embeddings=0), r"max_position_embeddings 0, expected"),
     "mixed layers": (
         Qwen2Config(**QWEN2, **WINDOW, max_window_layers=16),
         r"full_attention, sliding_attention with sliding_window 100.*max_window_layers",

@@ -87,5 +87,8 @@ def read_rope_settings(config: PretrainedConfig) -> RopeSettings:
     if values.get("partial_rotary_factor") not in (None, 1.0):
         raise ModelError(f"partial_rotary_factor {values['partial_rotary_factor']} is not supported; only 1.0 is")
     values.setdefault("rope_theta", getattr(config, "rope_theta", None) or DEFAULT_THETA)
-    settings = RopeSettings(rope_type, 0.0, int(config.max_position_embeddings), values)
-    return RopeSettings(rope_type, settings.number("rope_theta"), settings.max_position_embeddings, values)
+    length = getattr(config, "max_position_embeddings", None)
+    if not isinstance(length, int) or length < 1:
+        raise ModelError(f"config.json has max_position_embeddings {length!r}, expected a whole number above 0")
+    theta = RopeSettings(rope_type, 0.0, length, values).number("rope_theta")
+    return RopeSettings(rope_type, theta, length, values)

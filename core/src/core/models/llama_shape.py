@@ -59,8 +59,8 @@ class LlamaShape:
 
 def read_llama(config: PretrainedConfig) -> LlamaShape:
     """Llama and SmolLM2: biases as configured, no window."""
-    attention_bias, mlp_bias = bool(config.attention_bias), bool(config.mlp_bias)
-    return _read(config, window=None, qkv_bias=attention_bias, o_bias=attention_bias, mlp_bias=mlp_bias)
+    bias = _flag(config, "attention_bias")
+    return _read(config, window=None, qkv_bias=bias, o_bias=bias, mlp_bias=_flag(config, "mlp_bias"))
 
 
 def read_mistral(config: PretrainedConfig) -> LlamaShape:
@@ -75,7 +75,7 @@ def read_qwen2(config: PretrainedConfig) -> LlamaShape:
 
 def read_qwen3(config: PretrainedConfig) -> LlamaShape:
     """Qwen3: normalised query and key heads; windows by `use_sliding_window`."""
-    bias = bool(config.attention_bias)
+    bias = _flag(config, "attention_bias")
     return _read(config, window=_window(config), qkv_bias=bias, o_bias=bias, qk_norm=True)
 
 
@@ -95,8 +95,12 @@ def _read(
             f"config.json has num_attention_heads {num_qo_heads}, expected a multiple of "
             f"num_key_value_heads {num_kv_heads}"
         )
-    if config.hidden_act not in ("silu", "swish"):
-        raise ModelError(f"config.json has hidden_act {config.hidden_act!r}; only silu is supported")
+    activation = getattr(config, "hidden_act", None)
+    if activation not in ("silu", "swish"):
+        raise ModelError(f"config.json has hidden_act {activation!r}; only silu is supported")
+    eps = getattr(config, "rms_norm_eps", None)
+    if not isinstance(eps, float):
+        raise ModelError(f"config.json has rms_norm_eps {eps!r}, expected a number such as 1e-6")
     hidden_size = _positive(config, "hidden_size")
     head_dim = int(getattr(config, "head_dim", None) or hidden_size // num_qo_heads)
     if head_dim % 2:
@@ -109,15 +113,19 @@ def _read(
         num_qo_heads=num_qo_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        rms_norm_eps=float(config.rms_norm_eps),
+        rms_norm_eps=eps,
         rope=read_rope_settings(config),
         window=window,
         qkv_bias=qkv_bias,
         o_bias=o_bias,
         mlp_bias=mlp_bias,
         qk_norm=qk_norm,
-        tied=bool(config.tie_word_embeddings),
+        tied=_flag(config, "tie_word_embeddings"),
     )
+
+
+def _flag(config: PretrainedConfig, key: str) -> bool:
+    return bool(getattr(config, key, False))
 
 
 def _positive(config: PretrainedConfig, key: str) -> int:
@@ -129,7 +137,7 @@ def _positive(config: PretrainedConfig, key: str) -> int:
 
 def _window(config: PretrainedConfig) -> int | None:
     """The sliding window that all layers share, or None. Layers of several kinds are refused."""
-    window: int | None = config.sliding_window
+    window: int | None = getattr(config, "sliding_window", None)
     kinds = set(getattr(config, "layer_types", None) or [_FULL if window is None else _WINDOW])
     if kinds == {_FULL}:
         return None
