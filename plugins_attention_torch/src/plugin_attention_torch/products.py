@@ -109,4 +109,5 @@ class Products:
 
 def _has_fast_bfloat16() -> bool:
     """Whether oneDNN runs bfloat16 products on this CPU."""
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    built_in: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return built_in and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
