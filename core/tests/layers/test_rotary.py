@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "yarn-mscale": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.0},
     "yarn-betas": {**YARN, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False},
     "yarn-short": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6},
-    "yarn-shrinking": {**YARN, "factor": 1.0},
+    "yarn-shrinking": {**YARN, "factor": 0.5},
 }
 
 
