@@ -44,8 +44,9 @@ $(VENV)/venv.stamp:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# RELEASE=1: the members name each other plainly, since all of them are in this one command.
 $(VENV)/serve.stamp: $(VENV)/venv.stamp constraints.txt $(PROJECTS)
-	$(PIP) install -q -c constraints.txt $(EDITABLE)
+	RELEASE=1 $(PIP) install -q -c constraints.txt $(EDITABLE)
 	@touch $@
 
 $(VENV)/dev.stamp: $(VENV)/serve.stamp requirements-dev.txt

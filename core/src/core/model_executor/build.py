@@ -35,7 +35,7 @@ def build_runner(config: EngineConfig, info: ModelInfo, selection: Selection, de
     model = build_model(
         info.hf_config, max_context_len=info.max_context_len, ops=TorchLayerOps(), dtype=dtype, device=device
     )
-    open_loader(selection.weight_loader, info.path).load_into(model)
+    open_loader(selection.weight_loader, info.path, config.model.seed).load_into(model)
     logger.info("weights loaded in %.1f s", time.perf_counter() - start)
 
     (geometry,) = info.kv_groups
