@@ -42,7 +42,9 @@ class CacheConfig(Config):
     kv_cache_dtype: str = Field("auto", description="Of keys and values; auto takes the model's.")
     page_size: int = Field(16, ge=1, description="Tokens a page.")
     max_total_tokens: int | None = Field(None, ge=1, description="Tokens that the pool holds; default: from memory.")
-    mem_fraction: float = Field(0.85, gt=0, lt=1, description="Share of the memory left by the weights that the pool may take.")
+    mem_fraction: float = Field(
+        0.85, gt=0, lt=1, description="Share of the memory left by the weights that the pool may take."
+    )
     disable_radix_cache: bool = Field(False, description="Do not share prefixes between requests.")
 
 

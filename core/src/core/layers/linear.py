@@ -7,8 +7,8 @@ from typing import final
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
+from core.layers.matmul import MatMul, PlainMatMul, fastest_matmul
 from core.layers.placement import Placement
 
 
@@ -29,9 +29,15 @@ class Linear(nn.Module):
         out_features = sum(self._parts.values())
         self.weight = placement.parameter(out_features, in_features)
         self.bias = placement.parameter(out_features) if bias else None
+        self._matmul: MatMul = PlainMatMul(self.weight, self.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.linear(x, self.weight, self.bias)
+        return self._matmul(x)
+
+    def freeze(self) -> None:
+        """As `CausalLM.freeze`."""
+        self._matmul = fastest_matmul(self.weight, self.bias)
+        del self.weight  # so that its memory is free if the product has a copy of its own
 
     def weight_targets(self, prefix: str) -> dict[str, torch.Tensor]:
         """As `CausalLM.weight_targets`; `prefix` ends in a dot."""

@@ -36,6 +36,7 @@ def build_runner(config: EngineConfig, info: ModelInfo, selection: Selection, de
         info.hf_config, max_context_len=info.max_context_len, ops=TorchLayerOps(), dtype=dtype, device=device
     )
     open_loader(selection.weight_loader, info.path, config.model.seed).load_into(model)
+    model.freeze()
     logger.info("weights loaded in %.1f s", time.perf_counter() - start)
 
     (geometry,) = info.kv_groups

@@ -46,6 +46,12 @@ class CausalLM(nn.Module, ABC):
         """Whether a checkpoint may hold a tensor of that name although the model computes it or has it elsewhere."""
         return name.endswith("rotary_emb.inv_freq")
 
+    def freeze(self) -> None:
+        """Bring the weights into the form that is fastest to compute with, once they are loaded.
+
+        `weight_targets` is void from then on. By default they stay as they are.
+        """
+
     @final
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from core.attention.radix_attention import GroupForward, RadixAttention
 from core.layers.linear import Linear
+from core.layers.matmul import MatMul, PlainMatMul, fastest_matmul
 from core.layers.ops import HeadNorms, LayerOps
 from core.layers.placement import Placement
 from core.layers.rotary import RotaryTable
@@ -111,6 +112,11 @@ class LlamaLayer(nn.Module):
             **self.mlp.weight_targets(f"{prefix}mlp."),
         }
 
+    def freeze(self) -> None:
+        """As `CausalLM.freeze`."""
+        for linear in (self.self_attn.qkv_proj, self.self_attn.o_proj, self.mlp.gate_up_proj, self.mlp.down_proj):
+            linear.freeze()
+
 
 @final
 class LlamaForCausalLM(CausalLM):
@@ -131,6 +137,7 @@ class LlamaForCausalLM(CausalLM):
         self.layers = nn.ModuleList(self._layers)
         self.norm = placement.parameter(shape.hidden_size)
         self.lm_head = self.embed_tokens if shape.tied else placement.parameter(shape.vocab_size, shape.hidden_size)
+        self._head: MatMul = PlainMatMul(self.lm_head, None)
         self._rotary = RotaryTable(
             shape.rope, head_dim=shape.head_dim, max_positions=max_context_len, placement=placement
         )
@@ -148,7 +155,7 @@ class LlamaForCausalLM(CausalLM):
         return x
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        return F.linear(hidden, self.lm_head).float()
+        return self._head(hidden).float()
 
     def weight_targets(self) -> dict[str, torch.Tensor]:
         targets: dict[str, torch.Tensor] = {"model.embed_tokens.weight": self.embed_tokens}
@@ -161,3 +168,9 @@ class LlamaForCausalLM(CausalLM):
 
     def is_redundant(self, name: str) -> bool:
         return super().is_redundant(name) or (self._tied and name == "lm_head.weight")
+
+    def freeze(self) -> None:
+        for layer in self._layers:
+            layer.freeze()
+        self._head = fastest_matmul(self.lm_head, None)
+        del self.lm_head
