@@ -9,6 +9,7 @@ import asyncio
 import atexit
 import logging
 import multiprocessing
+import os
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -109,6 +110,9 @@ class _Parts:
     def __init__(self, build: BuildEngine, log_level: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._addresses = EngineAddresses(_private_folder())
+        # The child inherits it, and torch reads it at its first allocation: weights in large pages stream about a tenth
+        # faster on a CPU.
+        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
         self.process = multiprocessing.get_context("spawn").Process(
             target=run_engine, args=(build, self._addresses, log_level), name="engine"
         )
