@@ -40,7 +40,9 @@ class CausalMask:
         before = num_keys - num_queries
         if self._strip.numel() == 0 or before > self._reach:
             self._grow(before)
-        return self._strip[:num_queries, self._reach - before : self._reach + num_queries]
+        mask = self._strip[:num_queries, self._reach - before : self._reach + num_queries]
+        # Torch's CUDA kernels read a mask in long words, and a slice may begin anywhere.
+        return mask if mask.device.type == "cpu" else mask.clone(memory_format=torch.contiguous_format)
 
     def _grow(self, reach: int) -> None:
         self._reach = max(256, 1 << (reach - 1).bit_length())

@@ -10,6 +10,12 @@ FACTOR = 2.0
 MAX_FACTOR = 3.0
 """The same for the largest error, which varies more."""
 
+FLOOR = 1.0
+"""Root mean square error, in units in the last place, that always passes: eager may happen to be exact."""
+
+MAX_FLOOR = 3.0
+"""Largest error that always passes. A kernel that rescales as it goes rounds a weight of 1 three times, eager never."""
+
 
 def accuracy_faults(actual: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor) -> list[str]:
     """Why `actual` is not accurate enough, one line a fault; empty if it is.
@@ -21,8 +27,8 @@ def accuracy_faults(actual: torch.Tensor, reference: torch.Tensor, eager: torch.
 
     Each token is measured alone, so that a wrong short row is not hidden by many right ones, and may be as wrong as
     eager's same token or, since that is but a sample, as eager's tokens on the whole. Errors are in units: the last
-    place of the token's largest element. One unit always passes, because eager may happen to be exact. Where the
-    reference is zero, so must the result be.
+    place of the token's largest element. `FLOOR` and `MAX_FLOOR` always pass. Where the reference is zero, so must the
+    result be.
     """
     if actual.shape != reference.shape:
         return [f"shape {tuple(actual.shape)}, expected {tuple(reference.shape)}"]
@@ -37,8 +43,8 @@ def accuracy_faults(actual: torch.Tensor, reference: torch.Tensor, eager: torch.
     allowed = (eager.detach().cpu().double() - reference).abs().flatten(1) / unit.unsqueeze(1)
     rms, largest = _rms(allowed), allowed.amax(dim=1)
     measures = (
-        ("rms", _rms(error), 1 + FACTOR * rms.clamp(min=float(rms.mean()))),
-        ("largest", error.amax(dim=1), 1 + MAX_FACTOR * largest.amax().expand_as(largest)),
+        ("rms", _rms(error), FLOOR + FACTOR * rms.clamp(min=float(rms.mean()))),
+        ("largest", error.amax(dim=1), MAX_FLOOR + MAX_FACTOR * largest.amax().expand_as(largest)),
     )
     return [
         f"token {token}: {name} error of {found[token]:.3g} units in the last place, at most {limit[token]:.3g}"
