@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import torch
 
-FACTOR = 2.0
-"""How many times eager's root mean square error a kernel's may be; kernels sum in another order."""
+FACTOR = 3.0
+"""How many times eager's root mean square error a kernel's may be.
 
-MAX_FACTOR = 3.0
+Kernels sum in another order, and eager is but one sample: between CPUs and GPUs up to 2.2 was seen where nothing is wrong.
+"""
+
+MAX_FACTOR = 4.0
 """The same for the largest error, which varies more."""
 
 FLOOR = 1.0
