@@ -7,7 +7,7 @@ import torch
 FACTOR = 3.0
 """How many times eager's root mean square error a kernel's may be.
 
-Kernels sum in another order, and eager is but one sample: between CPUs and GPUs up to 2.2 was seen where nothing is wrong.
+Kernels sum in another order, and eager is but one sample: up to 2.2 was seen between machines where nothing is wrong.
 """
 
 MAX_FACTOR = 4.0
