@@ -1,6 +1,6 @@
 """A small terminal chat against a running server, streaming.
 
-    python scripts/chat.py [--url http://127.0.0.1:30000] [--system TEXT] [--temperature T]
+    python scripts/chat.py [--url http://127.0.0.1:30000] [--system TEXT] [--temperature T] [--max-tokens N]
 
 An empty line is skipped, /new starts over, /quit or Ctrl-D leaves, Ctrl-C stops an answer.
 """
@@ -45,7 +45,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Chat with a running server.")
     parser.add_argument("--url", default="http://127.0.0.1:30000", help="of the server")
     parser.add_argument("--system", help="system message")
-    parser.add_argument("--temperature", type=float, help="default: the model's")
+    parser.add_argument("--temperature", type=float, default=0.3, help="default: 0.3; small models wander at 1")
+    parser.add_argument("--max-tokens", type=int, default=512, help="most tokens of an answer; default: 512")
     options = parser.parse_args()
 
     with request(f"{options.url}/v1/models") as response:
@@ -67,9 +68,13 @@ def main() -> None:
         if not text:
             continue
         messages.append({"role": "user", "content": text})
-        body: dict[str, Any] = {"model": model, "messages": messages, "stream": True}
-        if options.temperature is not None:
-            body["temperature"] = options.temperature
+        body: dict[str, Any] = {
+            "model": model,
+            "messages": messages,
+            "stream": True,
+            "temperature": options.temperature,
+            "max_tokens": options.max_tokens,
+        }
         answer = ""
         print(f"\n{model}> ", end="", flush=True)
         with request(f"{options.url}/v1/chat/completions", body) as response:
