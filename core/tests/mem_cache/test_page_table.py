@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.mem_cache.page_table import PageTableCpu
-from core.model_executor.worker_batch import PageUpdate
+from core.mem_cache.page_update import PageUpdate
 
 
 def ids(*numbers: int) -> np.ndarray:

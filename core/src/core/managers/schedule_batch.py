@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.managers.request import Req
+from core.mem_cache.page_update import PageUpdate
 from core.model_executor.forward_mode import ForwardMode
-from core.model_executor.worker_batch import ModelWorkerBatch, PageUpdate
+from core.model_executor.worker_batch import ModelWorkerBatch
 from core.sampling.rows import RowInit
 
 

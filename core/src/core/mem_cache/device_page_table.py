@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 import torch
 
-from core.model_executor.worker_batch import PageUpdate
+from core.mem_cache.page_update import PageUpdate
 
 
 @final

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from core.mem_cache.page_allocator import PageAllocator
 from core.mem_cache.page_table import PageTableCpu
+from core.mem_cache.page_update import PageUpdate
 from core.mem_cache.radix_cache import NodeHandle, RadixCache, check_accounting
-from core.model_executor.worker_batch import PageUpdate
 
 
 class Lease:

@@ -7,7 +7,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from core.model_executor.worker_batch import PageUpdate
+from core.mem_cache.page_update import PageUpdate
 
 DUMMY_ROW = 0
 """The row that padding points to; never handed out, all its pages are the dummy page."""

@@ -10,19 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from core.mem_cache.page_update import PageUpdate
 from core.model_executor.forward_mode import ForwardMode
 from core.sampling.rows import RowInit
 
 Int32Array = npt.NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class PageUpdate:
-    """Pages added to the page table of one KV group: `table[rows[i], columns[i]] = page_ids[i]`."""
-
-    rows: Int32Array
-    columns: Int32Array
-    page_ids: Int32Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
