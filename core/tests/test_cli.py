@@ -207,3 +207,17 @@ def test_explain_prints_the_selection(
     assert (json.loads(out) == {"digest": "d"}) if as_json else (out == "the table\n")
     (config,) = configs
     assert (config.attention.attention_backend, config.cache.page_size) == ("acme", 4)
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "core", "plugins", "list", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.wait(30) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()

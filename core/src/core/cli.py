@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -23,11 +24,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words[:1] == ["plugins"]:
             from core.cli_plugins import run_plugins
 
-            return run_plugins(words[1:])
+            code = run_plugins(words[1:])
+            sys.stdout.flush()
+            return code
         return _serve(words)
     except CoreError as error:
         print(f"serve: {error}", file=sys.stderr)
         return 2 if isinstance(error, (ConfigError, PluginError)) else 1
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. What is still buffered has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return 130
 
