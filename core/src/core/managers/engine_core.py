@@ -52,7 +52,7 @@ class EngineCore:
             max_context_len=limits.max_context_len,
             share_prefixes=share_prefixes,
         )
-        self.scheduler = Scheduler(config, self.memory, limits.max_context_len)
+        self.scheduler = Scheduler(config, self.memory)
         disabled = config.disable_overlap_schedule
         self._overlap = limits.launches_async if disabled is None else not disabled
         self._inflight: tuple[ScheduleBatch, StepHandle] | None = None

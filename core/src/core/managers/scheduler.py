@@ -21,9 +21,8 @@ class Scheduler:
     RETRY_STEPS = 8
     """Steps until admission is tried again after memory ran short, unless a request ends before."""
 
-    def __init__(self, config: SchedulerConfig, memory: KVMemory, max_context_len: int) -> None:
+    def __init__(self, config: SchedulerConfig, memory: KVMemory) -> None:
         self.memory = memory
-        self.max_context_len = max_context_len
         self.waiting: deque[Req] = deque()
         self.running: list[Req] = []  # in PREFILL or DECODE, in the order of admission
         self.live: dict[str, Req] = {}
